@@ -1,0 +1,43 @@
+//! Opening data files without ever waiting for one.
+
+use std::fs::{self, File, FileType};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// Opens a regular file that is not empty, and says its size.
+///
+/// What the path leads to is looked at before it is opened: opening a pipe waits for its writer,
+/// and opening a device can do anything.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
+    require_regular(path, fs::metadata(path).map_err(|e| io_error(path, "find", e))?.file_type())?;
+    let file = File::open(path).map_err(|e| io_error(path, "open", e))?;
+    let metadata = file.metadata().map_err(|e| io_error(path, "read the size of", e))?;
+    // Once more, for the file that was really opened.
+    require_regular(path, metadata.file_type())?;
+    if metadata.len() == 0 {
+        return Err(Error::Empty { path: path.to_owned() });
+    }
+    Ok((file, metadata.len()))
+}
+
+pub(crate) fn io_error(path: &Path, action: &'static str, error: io::Error) -> Error {
+    Error::Io { path: path.to_owned(), action, error }
+}
+
+fn require_regular(path: &Path, file_type: FileType) -> Result<()> {
+    let (kind, hint) = if file_type.is_file() {
+        return Ok(());
+    } else if file_type.is_dir() {
+        ("folder", "name the files in it")
+    } else if file_type.is_fifo() {
+        ("pipe", "write its output to a file first")
+    } else if file_type.is_socket() {
+        ("socket", "name a text file")
+    } else {
+        ("device", "name a text file")
+    };
+    Err(Error::NotRegular { path: path.to_owned(), kind, hint })
+}

@@ -1,0 +1,68 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit;
+
+/// Train large models on TPUs with PyTorch, from one TOML recipe.
+#[derive(Debug, Parser)]
+#[command(name = "titan-tpu", version, about, after_help = exit::TABLE, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train the model of a recipe.
+    Train(TrainArgs),
+    /// Install the Python environment of the engine now, instead of at the first run.
+    Setup(SetupArgs),
+    /// Say what is here and what is missing, without changing anything.
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TrainArgs {
+    /// The recipe, a TOML file.
+    pub(crate) recipe: PathBuf,
+    /// Override a setting; the value is TOML, a bare word is a string. May be repeated, the last one wins.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Number of devices (short for --set hardware.devices=N).
+    #[arg(long, value_name = "N")]
+    pub(crate) devices: Option<String>,
+    /// Folder for everything the run writes; must not exist yet, or be empty [default: runs/NAME-TIME].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// Check recipe and data, print what would run, start and create nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON lines on stdout: one object per step, and one with "event" for everything else.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetupArgs {
+    /// Print JSON lines on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Also import torch and say how long that takes.
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

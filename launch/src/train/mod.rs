@@ -1,0 +1,210 @@
+//! `titan-tpu train`: from a recipe to a trained model.
+
+mod recorder;
+mod run;
+mod run_dir;
+mod shell;
+mod supervisor;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+use titan_datasets::{Corpus, Packing, TokenAccount, Tokenizer};
+use titan_parallelism::parameters;
+use titan_recipes::{Layout, Loaded, Overrides, Recipe};
+use titan_trainer::spec::{DataFile, RunSpec};
+
+use crate::cli::TrainArgs;
+use crate::console::{Console, Style};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::{setup_command, words};
+use run_dir::RunDir;
+
+/// The last JSON line of every `train --json`.
+#[derive(Serialize)]
+struct End<'a> {
+    event: &'static str,
+    exit_code: u8,
+    final_step: u64,
+    final_loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_dir: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// How far a run came, for its end line.
+#[derive(Debug, Default)]
+pub(crate) struct Reached {
+    step: u64,
+    loss: Option<f64>,
+    run_dir: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn command(args: &TrainArgs) -> Result<Exit, Failure> {
+    let console = Console::new(Style::choose(args.json));
+    let mut reached = Reached::default();
+    let result = train(args, &console, &mut reached);
+    console.clear();
+    if !args.dry_run || result.is_err() {
+        console.json(&End {
+            event: "end",
+            exit_code: result.as_ref().map_or_else(|failure| failure.exit, |exit| *exit).code(),
+            final_step: reached.step,
+            final_loss: reached.loss.filter(|loss| loss.is_finite()),
+            run_dir: reached.run_dir.as_ref().and_then(|path| path.to_str()),
+            error: result.as_ref().err().map(Failure::summary),
+        });
+    }
+    result
+}
+
+fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<Exit, Failure> {
+    let start = Instant::now();
+    let Loaded { recipe, layout, warnings } = titan_recipes::load(&args.recipe, &overrides(args))?;
+    if !warnings.diagnostics.is_empty() {
+        console.block(&warnings.render(true));
+    }
+    if let Some(path) = &args.run_dir {
+        RunDir::check(path)?;
+    }
+    let data = check_data(&recipe, &layout)?;
+    introduce(console, &recipe, &layout, &data, start);
+    if args.dry_run {
+        return Ok(Exit::Done);
+    }
+
+    let began = Instant::now();
+    let environment = setup_command::ensure(console)?;
+    console.phase("set-up", &environment.describe(), began.elapsed());
+
+    let run_dir = RunDir::create(args.run_dir.as_deref(), &recipe.name)?;
+    reached.run_dir = Some(run_dir.path().to_owned());
+    let files = data.corpus.sources();
+    let files = files.into_iter().map(|f| DataFile { path: f.path, bytes: f.bytes }).collect();
+    let spec = RunSpec::new(&recipe, layout, files, threads(&recipe, &layout));
+    run::Run { console, recipe: &recipe, layout, spec, run_dir, environment, start, data }
+        .execute(reached)
+}
+
+fn overrides(args: &TrainArgs) -> Overrides {
+    let mut set = args.set.clone();
+    if let Some(devices) = &args.devices {
+        set.push(format!("hardware.devices={devices}"));
+    }
+    Overrides { set, base: std::env::current_dir().unwrap_or_default() }
+}
+
+/// The data of a run, checked.
+pub(crate) struct Data {
+    corpus: Corpus,
+    account: TokenAccount,
+    samples: u64,
+}
+
+/// Reads all data once, before any worker starts: a fault in it is found now, and named with its place.
+fn check_data(recipe: &Recipe, layout: &Layout) -> Result<Data, Failure> {
+    let paths: Vec<PathBuf> =
+        recipe.data.sources.iter().map(|source| source.path.value.clone()).collect();
+    let corpus = titan_datasets::verify(&paths).map_err(|bad| {
+        let mut lines: Vec<String> = bad.0.iter().map(ToString::to_string).collect();
+        let first = if lines.is_empty() { "the data is bad".to_owned() } else { lines.remove(0) };
+        Failure::new(Exit::BadData, first).quoting(lines)
+    })?;
+    let too_small = |error: titan_datasets::Error| Failure::new(Exit::BadData, error.to_string());
+    let packing =
+        Packing::new(corpus.tokens(Tokenizer::Bytes), layout.sequence_length).map_err(too_small)?;
+    let samples = packing.enough_for(layout.global_batch).map_err(too_small)?.get();
+    Ok(Data { account: packing.account(), corpus, samples })
+}
+
+/// Threads of one worker: as written, or an equal part of the cores this process may use. More threads than
+/// cores make steps many times slower.
+fn threads(recipe: &Recipe, layout: &Layout) -> u64 {
+    recipe.hardware.threads_per_device.fixed().unwrap_or_else(|| {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        (cores / layout.world).max(1)
+    })
+}
+
+/// What the run is, in two lines or one object.
+fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, start: Instant) {
+    #[derive(Serialize)]
+    struct Introduction<'a> {
+        event: &'static str,
+        name: &'a str,
+        steps: u64,
+        world: u64,
+        mesh: Mesh,
+        global_batch: u64,
+        accumulation: u64,
+        parameters: titan_parallelism::Parameters,
+        data: DataFacts,
+    }
+    #[derive(Serialize)]
+    struct Mesh {
+        replicate: u64,
+        shard: u64,
+    }
+    #[derive(Serialize)]
+    struct DataFacts {
+        fingerprint: String,
+        samples: u64,
+        tokens_in: u64,
+        trained_per_epoch: u64,
+        remainder: u64,
+    }
+    let parameters = parameters(&recipe.model);
+    console.line(&format!(
+        "{}: {} with {} parameters, {} on {} (replicate {} x shard {})",
+        *recipe.name,
+        *recipe.model.family,
+        words::count(parameters.total as f64),
+        words::plural(layout.world, "device"),
+        *recipe.hardware.accelerator,
+        layout.replicate,
+        layout.shard,
+    ));
+    console.line(&format!(
+        "{} of {} sequences x {} tokens ({} per device, accumulation {})",
+        words::plural(*recipe.training.steps, "step"),
+        layout.global_batch,
+        layout.sequence_length,
+        layout.local_batch,
+        layout.accumulation,
+    ));
+    let account = &data.account;
+    let epochs = (*recipe.training.steps * layout.global_batch) as f64 / data.samples as f64;
+    let detail = format!(
+        "{} in {}, {} sequences, {epochs:.2} epochs",
+        words::plural(account.tokens_in, "token"),
+        words::plural(data.corpus.files.len() as u64, "file"),
+        words::grouped(data.samples),
+    );
+    console.phase("data", &detail, start.elapsed());
+    for file in &data.corpus.files {
+        for note in &file.notes {
+            console.warning(&format!("{}: {note}", file.path.display()));
+        }
+    }
+    console.json(&Introduction {
+        event: "run",
+        name: &recipe.name,
+        steps: *recipe.training.steps,
+        world: layout.world,
+        mesh: Mesh { replicate: layout.replicate, shard: layout.shard },
+        global_batch: layout.global_batch,
+        accumulation: layout.accumulation,
+        parameters,
+        data: DataFacts {
+            fingerprint: data.corpus.fingerprint.to_string(),
+            samples: data.samples,
+            tokens_in: account.tokens_in,
+            trained_per_epoch: account.trained_per_epoch,
+            remainder: account.remainder,
+        },
+    });
+}

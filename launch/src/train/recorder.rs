@@ -1,0 +1,69 @@
+//! What a run leaves behind: `recipe.toml`, `metrics.jsonl`, `ledger.jsonl` and TensorBoard files.
+
+use std::fs::File;
+use std::time::Instant;
+
+use titan_trainer::ledger::{Event, Ledger, append_line};
+use titan_trainer::metrics::StepRecord;
+use titan_trainer::tensorboard::{Lost, TensorBoard};
+
+use super::run_dir::RunDir;
+use crate::failure::Failure;
+
+/// The first start of a run; later ones come with restarts.
+pub(crate) const ATTEMPT: u64 = 1;
+
+/// Writes the files of one run.
+pub(crate) struct Recorder {
+    metrics: File,
+    ledger: Ledger,
+    tensorboard: Option<TensorBoard>,
+}
+
+impl Recorder {
+    /// Opens the files of a run that began at `start`.
+    pub(crate) fn create(
+        run: &RunDir,
+        recipe: &str,
+        tensorboard: bool,
+        start: Instant,
+    ) -> Result<(Self, Option<Lost>), Failure> {
+        let path = |name: &str| run.path().join(name);
+        write_file(&path("recipe.toml"), recipe)?;
+        let metrics = File::options().create(true).append(true).open(path("metrics.jsonl"));
+        let metrics = metrics.map_err(|error| Failure::io("cannot write metrics.jsonl", &error))?;
+        let ledger = Ledger::open(&path("ledger.jsonl"), run.id(), ATTEMPT, start);
+        let ledger = ledger.map_err(|error| Failure::io("cannot write ledger.jsonl", &error))?;
+        let (tensorboard, lost) =
+            match tensorboard.then(|| TensorBoard::create(&path("tensorboard"))) {
+                Some(Ok(tensorboard)) => (Some(tensorboard), None),
+                Some(Err(lost)) => (None, Some(lost)),
+                None => (None, None),
+            };
+        Ok((Self { metrics, ledger, tensorboard }, lost))
+    }
+
+    /// Appends an event to the ledger.
+    pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        self.ledger.append(event).map_err(|error| Failure::io("cannot write ledger.jsonl", &error))
+    }
+
+    /// Records one step everywhere. Losing the charts is not a failure, and is said once.
+    pub(crate) fn step(&mut self, record: &StepRecord) -> Result<Option<Lost>, Failure> {
+        append_line(&mut self.metrics, record)
+            .map_err(|error| Failure::io("cannot write metrics.jsonl", &error))?;
+        let &StepRecord { step, step_seconds, data_seconds, .. } = record;
+        self.event(&Event::Step { step, step_seconds, data_seconds })?;
+        Ok(self.tensorboard.as_mut().and_then(|tensorboard| tensorboard.add(record).err()))
+    }
+
+    /// Closes the files.
+    pub(crate) fn finish(self) -> Option<Lost> {
+        self.tensorboard.and_then(|tensorboard| tensorboard.finish().err())
+    }
+}
+
+fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
+}

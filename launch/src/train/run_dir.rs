@@ -1,0 +1,154 @@
+//! The run directory: made once, owned by one launcher at a time.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+const LOCK: &str = "lock";
+
+/// Who writes to a run directory.
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    pid: u32,
+    host: String,
+}
+
+/// A directory that this launcher alone writes to, until it ends.
+#[derive(Debug)]
+pub(crate) struct RunDir {
+    path: PathBuf,
+    id: String,
+    /// Holds the operating system's lock, which ends with this process however it ends.
+    _lock: File,
+}
+
+impl RunDir {
+    /// Says whether `path` could be used, without creating anything.
+    pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => {
+                return Err(Failure::io(
+                    format!("cannot use the run directory {}", path.display()),
+                    &error,
+                ));
+            }
+        };
+        let mut occupied = false;
+        for entry in entries.flatten() {
+            if entry.file_name() == LOCK {
+                let file = File::open(entry.path()).map_err(|e| unusable(path, &e))?;
+                if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+                    return Err(held(path, file));
+                }
+            } else {
+                occupied = true;
+            }
+        }
+        if occupied {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("the run directory {} is not empty", path.display()),
+            )
+            .help(
+                "choose another --run-dir, or leave it out: then every run has a folder of its own",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Creates the directory and takes its lock. Without a path it is `runs/NAME-TIME-XXXX`.
+    pub(crate) fn create(path: Option<&Path>, name: &str) -> Result<Self, Failure> {
+        match path {
+            Some(path) => {
+                Self::check(path)?;
+                fs::create_dir_all(path).map_err(|error| unusable(path, &error))?;
+                let id =
+                    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+                Self::lock(path, id)
+            }
+            None => {
+                let id = format!("{name}-{}-{:04x}", timestamp(), random()?);
+                let path = Path::new("runs").join(&id);
+                fs::create_dir_all("runs").map_err(|error| unusable(&path, &error))?;
+                // Not create_dir_all: if the name is taken after all, two runs must not share it.
+                fs::create_dir(&path).map_err(|error| unusable(&path, &error))?;
+                Self::lock(&path, id)
+            }
+        }
+    }
+
+    fn lock(path: &Path, id: String) -> Result<Self, Failure> {
+        let path = std::path::absolute(path).map_err(|error| unusable(path, &error))?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(path.join(LOCK));
+        let mut file = file.map_err(|error| unusable(&path, &error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held(&path, file)),
+            Err(TryLockError::Error(error)) => return Err(unusable(&path, &error)),
+        }
+        let holder = Holder { pid: std::process::id(), host: host_name() };
+        let text = serde_json::to_string(&holder).unwrap_or_default();
+        let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+        written.map_err(|error| unusable(&path, &error))?;
+        let run = Self { path, id, _lock: file };
+        for folder in ["logs", "tensorboard"] {
+            fs::create_dir_all(run.path.join(folder))
+                .map_err(|error| unusable(&run.path, &error))?;
+        }
+        Ok(run)
+    }
+
+    /// The directory, absolute.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The id of the run: the directory's name.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::io(format!("cannot use the run directory {}", path.display()), error)
+}
+
+fn held(path: &Path, mut file: File) -> Failure {
+    let mut text = String::new();
+    let _ = file.read_to_string(&mut text);
+    let by = match serde_json::from_str::<Holder>(&text) {
+        Ok(holder) => format!("process {} on {}", holder.pid, holder.host),
+        Err(_) => "another process".to_owned(),
+    };
+    Failure::new(Exit::Usage, format!("{} is in use by {by}", path.display()))
+        .help("wait for that run to end, or choose another --run-dir")
+}
+
+/// The name of this host.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+/// Two runs may start in the same second.
+fn random() -> Result<u16, Failure> {
+    let mut bytes = [0; 2];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Failure::io("cannot make a run id", &error.into()))?;
+    Ok(u16::from_ne_bytes(bytes))
+}

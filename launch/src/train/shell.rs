@@ -1,0 +1,332 @@
+//! The processes of a run: the worker host, and the ranks forked from it.
+//!
+//! Every process is owned here. The launcher is the subreaper, so ranks become its own children and it sees how
+//! each of them ends; each is in a process group of its own, is killed by the kernel if the launcher dies, and
+//! kills itself if its channel to the launcher closes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open,
+    set_child_subreaper, waitid,
+};
+use titan_trainer::channel::{Lines, packet_pair, receive_packet, send_packet, write_line};
+use titan_trainer::protocol::{
+    Assignment, Attachment, HostMessage, HostOrder, LAUNCHER_PID, RUN_ID, RankMessage, RankOrder,
+    Rendezvous,
+};
+use titan_trainer::spec::RunSpec;
+
+use super::supervisor::{Event, ExitStatus};
+
+/// How long a rank waits for the others: at the meeting, and in every collective.
+const RENDEZVOUS_SECONDS: u64 = 300;
+
+/// How long the end of a rank is held back until all that it said has been read.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// How long the worker host may take to end after its channel was closed.
+const HOST_LINGER: Duration = Duration::from_secs(2);
+
+/// What workers are started with.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerSettings {
+    /// The interpreter.
+    pub(crate) python: PathBuf,
+    /// Whether the interpreter is our own, and so must not be reached by `PYTHON*` variables of the user.
+    pub(crate) isolated: bool,
+    /// The folder that has the package `titan_tpu`.
+    pub(crate) engine: PathBuf,
+    /// The folder for logs.
+    pub(crate) logs: PathBuf,
+    /// The id of the run.
+    pub(crate) run_id: String,
+    /// The run.
+    pub(crate) spec: RunSpec,
+}
+
+/// A process of the run.
+struct Process {
+    pid: Pid,
+    exited: bool,
+}
+
+/// All processes of a run.
+pub(crate) struct Workers {
+    settings: WorkerSettings,
+    host: Process,
+    /// Closed to tell the host to end.
+    host_channel: Option<Arc<OwnedFd>>,
+    ranks: Vec<Option<Process>>,
+    channels: Vec<Option<UnixStream>>,
+    /// Per rank: tells its waiter that its last message has been read.
+    last_words: Vec<Option<Receiver<()>>>,
+    sender: Sender<Event>,
+}
+
+impl Workers {
+    /// Starts the worker host. Its first message is an event on `sender`, like all that follows.
+    ///
+    /// Must be called on a thread that lives as long as the run: the kernel's parent-death signal follows the
+    /// thread that started a process.
+    pub(crate) fn start(settings: WorkerSettings, sender: Sender<Event>) -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        let (ours, theirs) = packet_pair()?;
+        let log = File::create(settings.logs.join("host.log"))?;
+        let child = host_command(&settings, theirs, log)?.spawn()?;
+        let pid = Pid::from_child(&child);
+        let channel = Arc::new(ours);
+        read_host(Arc::clone(&channel), sender.clone())?;
+        wait_for(pid, None, sender.clone(), Event::HostExited)?;
+        let world = settings.spec.layout.world as usize;
+        Ok(Self {
+            settings,
+            host: Process { pid, exited: false },
+            host_channel: Some(channel),
+            ranks: (0..world).map(|_| None).collect(),
+            channels: (0..world).map(|_| None).collect(),
+            last_words: (0..world).map(|_| None).collect(),
+            sender,
+        })
+    }
+
+    /// Orders the host to fork every rank, and gives each its assignment.
+    pub(crate) fn spawn_ranks(&mut self) -> io::Result<()> {
+        let world = self.ranks.len();
+        // The launcher binds the port itself and hands the listening socket over: a port that is chosen first
+        // and bound later can be taken by another run in between.
+        let listener =
+            if world > 1 { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?) } else { None };
+        let port =
+            listener.as_ref().map_or(Ok(0), |l| l.local_addr().map(|address| address.port()))?;
+        for rank in 0..world {
+            let (ours, theirs) = UnixStream::pair()?;
+            let log = File::create(log_path(&self.settings.logs, rank))?;
+            let mut kinds = vec![Attachment::Channel, Attachment::Log];
+            let mut descriptors = vec![theirs.as_fd(), log.as_fd()];
+            if let (0, Some(listener)) = (rank, &listener) {
+                kinds.push(Attachment::Rendezvous);
+                descriptors.push(listener.as_fd());
+            }
+            let Some(host) = &self.host_channel else {
+                return Err(io::Error::other("the worker host is gone"));
+            };
+            let order = HostOrder::Spawn { rank: rank as u64, attached: kinds };
+            send_packet(host, &order, &descriptors)?;
+            let rendezvous = Rendezvous {
+                host: Ipv4Addr::LOCALHOST.to_string(),
+                port,
+                listen_fd: None,
+                timeout_seconds: RENDEZVOUS_SECONDS,
+            };
+            let run = self.settings.spec.clone();
+            write_line(&ours, &Assignment { rank: rank as u64, rendezvous, run })?;
+            self.last_words[rank] = Some(read_rank(rank, ours.try_clone()?, self.sender.clone())?);
+            self.channels[rank] = Some(ours);
+        }
+        Ok(())
+    }
+
+    /// Takes note of an event, before anything else is done about it.
+    pub(crate) fn note(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Host(HostMessage::Spawned { rank, pid }) => {
+                let rank = *rank as usize;
+                let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else {
+                    return Err(io::Error::other("the worker host named no process"));
+                };
+                self.ranks[rank] = Some(Process { pid, exited: false });
+                let done = move |status| Event::RankExited(rank, status);
+                wait_for(pid, self.last_words[rank].take(), self.sender.clone(), done)?;
+            }
+            Event::HostExited(_) => self.host.exited = true,
+            Event::RankExited(rank, _) => {
+                if let Some(process) = &mut self.ranks[*rank] {
+                    process.exited = true;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The process id of a rank, once it is known.
+    pub(crate) fn pid(&self, rank: usize) -> Option<u32> {
+        self.ranks[rank].as_ref().map(|process| process.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Asks all ranks to stop after the step under way.
+    pub(crate) fn order_stop(&self) {
+        for channel in self.channels.iter().flatten() {
+            // A rank that is gone has an event of its own.
+            let _ = write_line(channel, &RankOrder::Stop);
+        }
+    }
+
+    /// Kills all ranks with all that they have started.
+    pub(crate) fn kill_ranks(&self) {
+        for (rank, process) in self.ranks.iter().enumerate() {
+            match process {
+                Some(process) if !process.exited => {
+                    let _ = kill_process_group(process.pid, Signal::KILL);
+                }
+                Some(_) => {}
+                // Ordered but never forked: there is no process whose end could be an event.
+                None => drop(self.sender.send(Event::RankExited(rank, ExitStatus::Code(1)))),
+            }
+        }
+    }
+
+    /// Ends the worker host: closes its channel, and kills it if it does not go.
+    pub(crate) fn end_host(&mut self, events: &Receiver<Event>) {
+        if let Some(channel) = self.host_channel.take() {
+            // The reading thread holds the socket too, so dropping ours would not close it.
+            let _ = rustix::net::shutdown(&*channel, rustix::net::Shutdown::Both);
+        }
+        let deadline = std::time::Instant::now() + HOST_LINGER;
+        while !self.host.exited {
+            match events.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now()))
+            {
+                Ok(event) => drop(self.note(&event)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    let _ = kill_process_group(self.host.pid, Signal::KILL);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    /// Whatever way the run ends, nothing that it started outlives it.
+    fn drop(&mut self) {
+        for process in self.ranks.iter().flatten().chain([&self.host]) {
+            if !process.exited {
+                let _ = kill_process_group(process.pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// The log of a rank.
+pub(crate) fn log_path(logs: &Path, rank: usize) -> PathBuf {
+    logs.join(format!("rank-{rank}.log"))
+}
+
+fn host_command(settings: &WorkerSettings, channel: OwnedFd, log: File) -> io::Result<Command> {
+    const BOOT: &str = "import sys; sys.path.insert(0, sys.argv.pop(1)); \
+                        from titan_tpu import worker; sys.exit(worker.main(sys.argv[1:]))";
+    let mut command = Command::new(&settings.python);
+    // -I keeps PYTHON* variables and the user's own packages away from our environment; an interpreter that the
+    // user chose is used with them, and -P only keeps the working directory off its path.
+    command.arg(if settings.isolated { "-I" } else { "-P" });
+    command.args(["-u", "-X", "faulthandler", "-c", BOOT]).arg(&settings.engine);
+    command
+        .stdin(Stdio::from(channel))
+        .stdout(Stdio::from(log.try_clone()?))
+        .stderr(Stdio::from(log));
+    command.process_group(0);
+    for (name, value) in environment(settings) {
+        command.env(name, value);
+    }
+    // A launcher may itself run under torchrun or a scheduler: what it says about ranks is not about ours.
+    for name in
+        ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+    {
+        command.env_remove(name);
+    }
+    Ok(command)
+}
+
+fn environment(settings: &WorkerSettings) -> Vec<(&'static str, OsString)> {
+    let threads = settings.spec.engine.threads.to_string();
+    vec![
+        (LAUNCHER_PID, std::process::id().to_string().into()),
+        (RUN_ID, settings.run_id.clone().into()),
+        ("OMP_NUM_THREADS", threads.clone().into()),
+        ("MKL_NUM_THREADS", threads.into()),
+        // Importing torch with torch_tpu installed takes three times as long, for a device that is not used.
+        ("TORCH_DEVICE_BACKEND_AUTOLOAD", "0".into()),
+        // All ranks are on this host; without this gloo looks the host's name up, and may listen to the network.
+        ("GLOO_SOCKET_IFNAME", "lo".into()),
+    ]
+}
+
+fn spawn_thread(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name).spawn(work).map(drop)
+}
+
+fn read_host(channel: Arc<OwnedFd>, sender: Sender<Event>) -> io::Result<()> {
+    spawn_thread("titan-host".to_owned(), move || {
+        loop {
+            let event = match receive_packet::<HostMessage>(&*channel) {
+                Ok(Some((message, _))) => Event::Host(message),
+                // Its exit is an event of its own.
+                Ok(None) => return,
+                Err(error) => Event::Host(HostMessage::Failed {
+                    message: format!("the channel failed: {error}"),
+                }),
+            };
+            let last = matches!(event, Event::Host(HostMessage::Failed { .. }));
+            if sender.send(event).is_err() || last {
+                return;
+            }
+        }
+    })
+}
+
+/// Reads what a rank says until its end of the channel closes; then the returned receiver is told.
+fn read_rank(rank: usize, stream: UnixStream, sender: Sender<Event>) -> io::Result<Receiver<()>> {
+    let (done, last_words) = channel();
+    spawn_thread(format!("titan-rank-{rank}"), move || {
+        let mut lines = Lines::new(stream);
+        // A line that is no message means that the rank is broken; its end, which follows, says so.
+        while let Ok(Some(message)) = lines.receive::<RankMessage>() {
+            if sender.send(Event::Rank(rank, message)).is_err() {
+                return;
+            }
+        }
+        let _ = done.send(());
+    })?;
+    Ok(last_words)
+}
+
+/// Waits for the end of a process on a thread of its own. The end of a rank is reported after its last words.
+fn wait_for(
+    pid: Pid,
+    last_words: Option<Receiver<()>>,
+    sender: Sender<Event>,
+    event: impl FnOnce(ExitStatus) -> Event + Send + 'static,
+) -> io::Result<()> {
+    let handle = pidfd_open(pid, PidfdFlags::empty())?;
+    spawn_thread("titan-wait".to_owned(), move || {
+        let status = loop {
+            match waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED) {
+                Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => break ExitStatus::Code(code),
+                    (None, Some(signal)) => break ExitStatus::Signal(signal),
+                    (None, None) => {}
+                },
+                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                // Not our child any more: someone else has waited for it.
+                Err(_) => break ExitStatus::Code(-1),
+            }
+        };
+        if let Some(last_words) = last_words {
+            let _ = last_words.recv_timeout(LAST_WORDS);
+        }
+        let _ = sender.send(event(status));
+    })
+}

@@ -1,0 +1,65 @@
+//! Numbers as people read them.
+
+/// `0.4 s`, `12.3 s`, `4m05s`, `2h03m`.
+pub(crate) fn seconds(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 if seconds < 0.01 => format!("{:.1} ms", seconds * 1e3),
+        0..60 if seconds < 10.0 => format!("{seconds:.2} s"),
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{}m{:02}s", whole / 60, whole % 60),
+        _ => format!("{}h{:02}m", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// `950`, `12.3k`, `1.28M`, `8.03B`: three digits and a decimal unit.
+pub(crate) fn count(number: f64) -> String {
+    let (scaled, unit) = match number {
+        n if n < 999.5 => return format!("{n:.0}"),
+        n if n < 999.5e3 => (n / 1e3, "k"),
+        n if n < 999.5e6 => (n / 1e6, "M"),
+        n if n < 999.5e9 => (n / 1e9, "B"),
+        n => (n / 1e12, "T"),
+    };
+    let decimals = if scaled < 9.995 {
+        2
+    } else if scaled < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{scaled:.decimals$}{unit}")
+}
+
+/// `1,638,400`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `3 files`.
+pub(crate) fn plural(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(number)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well_at_every_size() {
+        let times = [0.0004, 0.16, 9.99, 12.34, 59.94, 245.0, 7390.0].map(seconds);
+        assert_eq!(times, ["0.4 ms", "0.16 s", "9.99 s", "12.3 s", "59.9 s", "4m05s", "2h03m"]);
+        let counts = [12.0, 999.0, 1000.0, 12_345.0, 1_280_000.0, 8.03e9, 4.058e11].map(count);
+        assert_eq!(counts, ["12", "999", "1.00k", "12.3k", "1.28M", "8.03B", "406B"]);
+        assert_eq!([0, 999, 1000, 1_638_400].map(grouped), ["0", "999", "1,000", "1,638,400"]);
+        assert_eq!([plural(1, "file"), plural(1200, "file")], ["1 file", "1,200 files"]);
+    }
+}

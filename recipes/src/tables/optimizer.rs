@@ -1,0 +1,76 @@
+//! `[optimizer]`.
+
+use serde::Serialize;
+
+use crate::diagnostic::Diagnostic;
+use crate::reader::{BELOW_ONE, Context, NOT_NEGATIVE, POSITIVE};
+use crate::source::{Item, Loc};
+use crate::tree::Table;
+use crate::words::choice;
+
+choice! {
+    /// An update rule.
+    OptimizerName {
+        /// Adam with decoupled weight decay.
+        AdamW = "adamw",
+        /// Stochastic gradient descent.
+        Sgd = "sgd",
+    }
+}
+
+/// Update rules of the recipe format that this version does not have yet.
+const LATER: &[&str] = &["muon"];
+
+/// The update rule and its constants.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Optimizer {
+    /// The rule.
+    pub name: Item<OptimizerName>,
+    /// Peak of the learning-rate schedule.
+    pub learning_rate: Item<f64>,
+    /// AdamW: decay of the first and second moment.
+    pub betas: Item<[f64; 2]>,
+    /// AdamW: added to the root of the second moment.
+    pub epsilon: Item<f64>,
+    /// SGD: decay of the velocity; 0 is plain SGD.
+    pub momentum: Item<f64>,
+    /// Decoupled (AdamW) or added to the gradient (SGD); matrices only, never norms.
+    pub weight_decay: Item<f64>,
+}
+
+impl Optimizer {
+    pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Self {
+        let mut t = cx.section(root, "optimizer");
+        let name = t.choice_with::<OptimizerName>("name", LATER);
+        let name = t.or(name, OptimizerName::AdamW);
+        let learning_rate = t.number("learning_rate", POSITIVE);
+        let learning_rate = t.required(learning_rate, 1e-3, "3e-4");
+        let betas = t.numbers::<2>("betas", BELOW_ONE);
+        let betas = t.or(betas, [0.9, 0.95]);
+        let epsilon = t.number("epsilon", POSITIVE);
+        let epsilon = t.or(epsilon, 1e-8);
+        let momentum = t.number("momentum", BELOW_ONE);
+        let momentum = t.or(momentum, 0.0);
+        let weight_decay = t.number("weight_decay", NOT_NEGATIVE);
+        let decay = match *name {
+            OptimizerName::AdamW => 0.1,
+            OptimizerName::Sgd => 0.0,
+        };
+        let weight_decay = t.or(weight_decay, decay);
+        let idle: &[(&str, &Option<Loc>)] = match *name {
+            OptimizerName::AdamW => &[("momentum", &momentum.at)],
+            OptimizerName::Sgd => &[("betas", &betas.at), ("epsilon", &epsilon.at)],
+        };
+        for (key, at) in idle {
+            if let Some(at) = at {
+                let warning =
+                    Diagnostic::warning(format!("`optimizer.{key}` has no effect with {}", *name))
+                        .at((*at).clone())
+                        .label("not used");
+                t.context().diagnostics.push(warning);
+            }
+        }
+        t.finish();
+        Self { name, learning_rate, betas, epsilon, momentum, weight_decay }
+    }
+}

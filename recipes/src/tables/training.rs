@@ -1,0 +1,54 @@
+//! `[training]`: how long, and how much at a time.
+
+use serde::Serialize;
+
+use crate::reader::{Context, POSITIVE};
+use crate::source::Item;
+use crate::tree::Table;
+use crate::words::Auto;
+
+/// Length and batch of the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Training {
+    /// Optimizer steps.
+    pub steps: Item<u64>,
+    /// Tokens of one sequence that are predicted.
+    pub sequence_length: Item<u64>,
+    /// Sequences per device and micro-step.
+    pub local_batch: Item<u64>,
+    /// Sequences per optimizer step over all devices; gradient accumulation follows from it. `auto` is one
+    /// micro-step.
+    pub global_batch: Item<Auto<u64>>,
+    /// The global gradient norm is scaled down to this; `none` leaves gradients alone.
+    #[serde(serialize_with = "number_or_none")]
+    pub gradient_clip: Item<Option<f64>>,
+    /// Seed of the initial weights and of the data order.
+    pub seed: Item<u64>,
+}
+
+fn number_or_none<S: serde::Serializer>(item: &Item<Option<f64>>, s: S) -> Result<S::Ok, S::Error> {
+    match item.value {
+        Some(number) => s.serialize_f64(number),
+        None => s.serialize_str("none"),
+    }
+}
+
+impl Training {
+    pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Self {
+        let mut t = cx.section(root, "training");
+        let steps = t.integer("steps", 1, 1_000_000_000_000);
+        let steps = t.required(steps, 1, "1000");
+        let sequence_length = t.integer("sequence_length", 1, 1 << 24);
+        let sequence_length = t.required(sequence_length, 1, "4096");
+        let local_batch = t.integer("local_batch", 1, 1 << 20);
+        let local_batch = t.required(local_batch, 1, "8");
+        let global_batch = t.auto_or_integer("global_batch", 1, 1 << 40);
+        let global_batch = t.or(global_batch, Auto::Auto);
+        let gradient_clip = t.number_or_none("gradient_clip", POSITIVE);
+        let gradient_clip = t.or(gradient_clip, Some(1.0));
+        let seed = t.integer("seed", 0, i64::MAX as u64);
+        let seed = t.or(seed, 0);
+        t.finish();
+        Self { steps, sequence_length, local_batch, global_batch, gradient_clip, seed }
+    }
+}

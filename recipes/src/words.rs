@@ -1,0 +1,177 @@
+//! Settings that are a word from a fixed list, and settings that may be the word `auto`.
+
+use serde::{Serialize, Serializer};
+
+/// A type whose values are written as words in a recipe.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// Every word with its meaning, in the order that messages list them.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// The word for this value.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// Declares an enum together with the words that a recipe uses for it.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $crate::words::Choice for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str($crate::words::Choice::word(*self))
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                let known = <Self as $crate::words::Choice>::WORDS.iter().find(|(known, _)| *known == word);
+                known.map(|(_, value)| *value).ok_or_else(|| {
+                    serde::de::Error::custom(format!("{} has no choice {word:?}", stringify!($name)))
+                })
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str($crate::words::Choice::word(*self))
+            }
+        }
+    };
+}
+pub(crate) use choice;
+
+/// A number, or the word `auto`. There is no -1 that means "work it out".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auto<T> {
+    /// Worked out from the rest of the recipe.
+    Auto,
+    /// As written.
+    Fixed(T),
+}
+
+impl<T> Auto<T> {
+    /// The number that was written, if one was.
+    pub fn fixed(self) -> Option<T> {
+        match self {
+            Auto::Auto => None,
+            Auto::Fixed(value) => Some(value),
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for Auto<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Auto::Auto => serializer.serialize_str("auto"),
+            Auto::Fixed(value) => value.serialize(serializer),
+        }
+    }
+}
+
+/// The word of `words` that `typed` was most likely meant to be: a synonym that users of other trainers
+/// type, a word that differs by a few letters, or one that extends or shortens it.
+pub(crate) fn nearest<'a>(
+    typed: &str,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let typed = typed.to_ascii_lowercase().replace('-', "_");
+    let words: Vec<&str> = words.into_iter().collect();
+    if let Some((_, ours)) = SYNONYMS.iter().find(|(theirs, _)| *theirs == typed)
+        && let Some(word) = words.iter().find(|word| *word == ours)
+    {
+        return Some(word);
+    }
+    let score =
+        |word: &str| strsim::jaro_winkler(&typed, &word.to_ascii_lowercase().replace('-', "_"));
+    let close = |word: &&str| {
+        let edits = strsim::damerau_levenshtein(&typed, &word.to_ascii_lowercase());
+        edits <= 1 + word.len() / 5 || score(word) >= 0.86
+    };
+    words.iter().copied().filter(|word| close(word)).max_by(|a, b| score(a).total_cmp(&score(b)))
+}
+
+/// What TorchTitan, MaxText, transformers and nanoGPT call the same setting.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("seq_len", "sequence_length"),
+    ("seq_length", "sequence_length"),
+    ("block_size", "sequence_length"),
+    ("max_target_length", "sequence_length"),
+    ("local_batch_size", "local_batch"),
+    ("per_device_batch_size", "local_batch"),
+    ("per_device_train_batch_size", "local_batch"),
+    ("batch_size", "global_batch"),
+    ("global_batch_size", "global_batch"),
+    ("max_norm", "gradient_clip"),
+    ("max_grad_norm", "gradient_clip"),
+    ("grad_clip", "gradient_clip"),
+    ("clip_grad", "gradient_clip"),
+    ("num_steps", "steps"),
+    ("max_steps", "steps"),
+    ("max_iters", "steps"),
+    ("lr", "learning_rate"),
+    ("wd", "weight_decay"),
+    ("eps", "epsilon"),
+    ("beta", "betas"),
+    ("optim", "optimizer"),
+    ("lr_scheduler", "schedule"),
+    ("scheduler", "schedule"),
+    ("warmup", "warmup_steps"),
+    ("warmup_iters", "warmup_steps"),
+    ("dim", "hidden_size"),
+    ("n_embd", "hidden_size"),
+    ("n_layers", "num_layers"),
+    ("n_layer", "num_layers"),
+    ("num_hidden_layers", "num_layers"),
+    ("n_heads", "num_heads"),
+    ("n_head", "num_heads"),
+    ("num_attention_heads", "num_heads"),
+    ("n_kv_heads", "num_kv_heads"),
+    ("num_key_value_heads", "num_kv_heads"),
+    ("ffn_dim", "intermediate_size"),
+    ("rms_norm_eps", "norm_eps"),
+    ("theta", "rope_theta"),
+    ("tie_word_embeddings", "tie_embeddings"),
+    ("data_parallel_shard_degree", "shard"),
+    ("dp_shard", "shard"),
+    ("data_parallel_replicate_degree", "replicate"),
+    ("dp_replicate", "replicate"),
+    ("log_freq", "every_steps"),
+    ("enable_tensorboard", "tensorboard"),
+    ("dataset", "sources"),
+    ("dtype", "compute"),
+    ("mixed_precision_param", "compute"),
+    ("mixed_precision_reduce", "reduce"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_finds_typos_and_foreign_names_but_not_strangers() {
+        let keys =
+            ["steps", "sequence_length", "local_batch", "global_batch", "gradient_clip", "seed"];
+        let cases = [
+            ("sequence_lenght", Some("sequence_length")),
+            ("seqence_length", Some("sequence_length")),
+            ("seq_len", Some("sequence_length")),
+            ("step", Some("steps")),
+            ("Seed", Some("seed")),
+            ("global-batch", Some("global_batch")),
+            ("max_norm", Some("gradient_clip")),
+            ("colour", None),
+        ];
+        for (typed, expected) in cases {
+            assert_eq!(nearest(typed, keys), expected, "{typed}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+"""Rank processes for tests: this module drives them, and as a program it is one of them.
+
+A job is one life of an engine. Every job gets a new world: a new port, a new store, new process groups.
+"""
+
+import contextlib
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+
+JOB_SECONDS = 60
+"""A job that takes longer has hung, and that is a failure."""
+
+
+@dataclass
+class Job:
+    """What one rank shall do. The lists have one item per step."""
+
+    config: dict
+    tokens: list[bytes]
+    learning_rates: list[float]
+    stops: list[bool]
+    record_collectives: bool = False
+    timeout_seconds: float = 30
+
+
+@dataclass
+class Outcome:
+    """What one rank has seen; tensors are this rank's shards, by parameter name."""
+
+    steps: list[tuple[float, float, bool]] = field(default_factory=list)
+    """(loss, gradient norm, stop agreed)"""
+    initial: dict = field(default_factory=dict)
+    final: dict = field(default_factory=dict)
+    gradients: dict = field(default_factory=dict)
+    """Of the last step, after clipping."""
+    shapes: dict = field(default_factory=dict)
+    """Of the whole parameters."""
+    description: dict = field(default_factory=dict)
+    collectives: list = field(default_factory=list)
+    """(operator, group, elements sent) of the last step, in order, if recorded."""
+    leaked_sockets: int = 0
+    """Open after the engine was closed, and not before."""
+
+
+class RankPool:
+    """Processes with torch already imported, that run jobs together."""
+
+    def __init__(self, size: int):
+        self._members: list[tuple[subprocess.Popen, Connection]] = []
+        for _ in range(size):
+            ours, theirs = socket.socketpair()
+            command = [sys.executable, __file__, str(theirs.fileno())]
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            theirs.close()
+            self._members.append((process, Connection(ours.detach())))
+
+    def __enter__(self) -> "RankPool":
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        for process, connection in self._members:
+            connection.close()  # which a member takes as the order to end
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def run(self, jobs: list[Job]) -> list[Outcome]:
+        """Run one job per rank; raises what the first failing rank has raised."""
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))  # bound, and no more: the store of rank 0 shall listen
+        port = listener.getsockname()[1]
+        for rank, (job, (process, connection)) in enumerate(zip(jobs, self._members, strict=False)):
+            hands_over = rank == 0 and len(jobs) > 1
+            connection.send_bytes(pickle.dumps((job, rank, port, hands_over)))
+            if hands_over:
+                send_handle(connection, listener.fileno(), process.pid)
+        listener.close()
+        deadline = time.monotonic() + JOB_SECONDS
+        outcomes = [self._receive(connection, deadline) for _, connection in self._members[: len(jobs)]]
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return outcomes
+
+    def _receive(self, connection: Connection, deadline: float) -> Outcome | BaseException:
+        if not connection.poll(max(0.0, deadline - time.monotonic())):
+            for process, _ in self._members:
+                process.kill()
+            raise TimeoutError(f"a rank has not finished its job within {JOB_SECONDS} s")
+        return pickle.loads(connection.recv_bytes())
+
+
+def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
+    """Live through one engine."""
+    import json
+
+    from titan_tpu.engine import Engine
+
+    rendezvous = {
+        "host": "127.0.0.1",
+        "port": port,
+        "listen_fd": listen_fd,
+        "timeout_seconds": job.timeout_seconds,
+    }
+    sockets = _open_sockets() - (listen_fd is not None)  # the engine takes that one over
+    engine = Engine(json.dumps(job.config), rank, json.dumps(rendezvous))
+    outcome = Outcome(
+        initial={name: p.detach().clone() for name, p in engine.model.named_parameters()},
+        shapes={name: tuple(layout.shape) for name, layout in engine.layouts.items()},
+        description=engine.describe(),
+    )
+    for tokens, learning_rate, stop in zip(job.tokens, job.learning_rates, job.stops, strict=True):
+        outcome.collectives = []
+        recorder = _recorder(outcome.collectives) if job.record_collectives else contextlib.nullcontext()
+        with recorder:
+            handle = engine.step(bytearray(tokens), learning_rate, stop)
+        outcome.steps.append(engine.read(handle))
+    outcome.final = {name: p.detach().clone() for name, p in engine.model.named_parameters()}
+    outcome.gradients = {name: p.grad for name, p in engine.model.named_parameters()}
+    engine.close()
+    del engine
+    outcome.leaked_sockets = _open_sockets() - sockets
+    return outcome
+
+
+def _open_sockets() -> int:
+    links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(link).startswith("socket:") for link in links if os.path.islink(link))
+
+
+def _recorder(log: list):
+    """A dispatch mode that appends every collective to `log`."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            space, _, name = operator._schema.name.partition("::")
+            if space == "_c10d_functional" and name != "wait_tensor":
+                log.append((name, args[-1], args[0].numel()))
+            return operator(*args, **(kwargs or {}))
+
+    return Recorder()
+
+
+def _serve(connection: Connection) -> None:
+    import titan_tpu.engine  # noqa: F401  (the import that the pool is there to share)
+
+    while True:
+        try:
+            job, rank, port, handed_over = pickle.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        listen_fd = recv_handle(connection) if handed_over else None
+        try:
+            outcome = run_job(job, rank, port, listen_fd)
+        except Exception as error:  # the test decides what it means
+            outcome = error
+        connection.send_bytes(pickle.dumps(outcome))
+
+
+if __name__ == "__main__":
+    # Jobs are pickled as classes of the module `ranks`, not of `__main__`.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import ranks
+
+    ranks._serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,49 @@
+"""What travels between ranks in one step: the messages, their order and their size."""
+
+import pytest
+from training import configure, train
+
+# Elements of the shards of one block and of the rest of the model, over two and over four ranks, padding
+# included.
+BLOCK = {2: 15 * 2 + 15 * 60 + 3 * 60 + 25 * 60 + 15 * 50, 4: 8 * 2 + 8 * 60 + 2 * 60 + 13 * 60 + 8 * 50}
+REST = {2: 31 * 60 + 15, 4: 16 * 60 + 8}
+TOTALS = ("all_reduce", "titan_world", 3)
+
+
+def record(pool, mesh, **changes):
+    outcomes = train(pool, configure(mesh, **changes), steps=2, record_collectives=True)
+    for outcome in outcomes:
+        # The names of groups too: a rank that traced another name would compile another program.
+        assert outcome.collectives == outcomes[0].collectives
+    return outcomes[0].collectives
+
+
+def test_one_rank_sends_nothing(pool):
+    assert record(pool, (1, 1)) == []
+
+
+@pytest.mark.parametrize("shard", [2, 4])
+def test_shards_gather_and_scatter_once_per_unit(pool, shard):
+    forward, backward = (REST[shard], BLOCK[shard], BLOCK[shard]), (BLOCK[shard], BLOCK[shard], REST[shard])
+    gathers = [("all_gather_into_tensor", "titan_shard", elements) for elements in forward]
+    scatters = [("reduce_scatter_tensor", "titan_shard", elements * shard) for elements in backward]
+    assert record(pool, (1, shard)) == [*gathers, *scatters, TOTALS]
+
+
+def test_replicas_only_sum(pool):
+    log = record(pool, (4, 1))
+    assert [(name, group) for name, group, _ in log] == [("all_reduce", "titan_replicate")] * 3 + [TOTALS[:2]]
+
+
+def test_replicas_sum_shards_and_not_whole_gradients(pool):
+    log = record(pool, (2, 2))
+    expected = [("all_gather_into_tensor", "titan_shard", n) for n in (REST[2], BLOCK[2], BLOCK[2])]
+    for elements in (BLOCK[2], BLOCK[2], REST[2]):
+        expected.append(("reduce_scatter_tensor", "titan_shard", 2 * elements))
+        expected.append(("all_reduce", "titan_replicate", elements))
+    assert log == [*expected, TOTALS]
+
+
+def test_micro_steps_share_the_message_of_the_totals(pool):
+    log = record(pool, (1, 2), accumulation=2)
+    assert len(log) == 2 * 6 + 1 and log[-1] == TOTALS

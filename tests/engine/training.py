@@ -1,0 +1,124 @@
+"""Small training runs for tests: one configuration, one stream of tokens, cut for any mesh."""
+
+import copy
+
+import torch
+from ranks import Job, Outcome, RankPool
+
+VOCAB_SIZE = 61
+SEQUENCE_LENGTH = 12
+GLOBAL_BATCH = 8
+
+# Nothing divides evenly: vocabulary 61, hidden 30, feed-forward 50. The one key-value head has 6 rows, so
+# that of four shards the last is all padding, and 5 * 6 query rows happen to equal the hidden size while
+# `head_dim` is explicit.
+CONFIG = {
+    "model": {
+        "family": "llama3",
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 30,
+        "intermediate_size": 50,
+        "num_layers": 2,
+        "num_heads": 5,
+        "num_kv_heads": 1,
+        "head_dim": 6,
+        "rope_theta": 10000.0,
+        "norm_eps": 1e-5,
+        "tie_embeddings": False,
+        "init_std": 0.2,
+    },
+    "mesh": {"replicate": 1, "shard": 1},
+    "sequence_length": SEQUENCE_LENGTH,
+    "local_batch": GLOBAL_BATCH,
+    "accumulation": 1,
+    "global_tokens": GLOBAL_BATCH * SEQUENCE_LENGTH,
+    "precision": {"compute": "float32", "reduce": "float32"},
+    "optimizer": {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0},
+    "gradient_clip": None,
+    "seed": 5,
+    "device": "cpu",
+    "threads": 1,
+}
+
+ADAMW = {"name": "adamw", "betas": [0.9, 0.95], "epsilon": 1e-8, "weight_decay": 0.1}
+
+
+def configure(mesh: tuple[int, int] = (1, 1), accumulation: int = 1, **changes) -> dict:
+    """`CONFIG` on the mesh (replicate, shard); `changes` replaces values, and for tables single keys."""
+    config = copy.deepcopy(CONFIG)
+    config["mesh"] = {"replicate": mesh[0], "shard": mesh[1]}
+    config["accumulation"] = accumulation
+    config["local_batch"] = GLOBAL_BATCH // (mesh[0] * mesh[1] * accumulation)
+    for key, value in changes.items():
+        if key in ("model", "precision"):
+            config[key] |= value
+        else:
+            config[key] = value
+    return config
+
+
+def global_batches(steps: int) -> torch.Tensor:
+    """Learnable tokens, [steps, GLOBAL_BATCH, SEQUENCE_LENGTH + 1]: noisy arithmetic sequences."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (steps, GLOBAL_BATCH, 1)
+    start = torch.randint(0, VOCAB_SIZE, shape, generator=generator)
+    stride = torch.randint(1, 4, shape, generator=generator)
+    return ((start + stride * torch.arange(SEQUENCE_LENGTH + 1)) % VOCAB_SIZE).to(torch.int32)
+
+
+def train(
+    pool: RankPool,
+    config: dict,
+    steps: int,
+    learning_rate: float = 0.1,
+    stops: dict[tuple[int, int], bool] | None = None,
+    **options,
+) -> list[Outcome]:
+    """Train on `global_batches` and return the outcome of every rank.
+
+    `stops` holds the wishes to stop by (rank, step); `options` are further fields of `Job`.
+    """
+    world = config["mesh"]["replicate"] * config["mesh"]["shard"]
+    accumulation, local_batch = config["accumulation"], config["local_batch"]
+    batches = global_batches(steps).view(steps, accumulation, world, local_batch, SEQUENCE_LENGTH + 1)
+    jobs = [
+        Job(
+            config=config,
+            tokens=[bytes(memoryview(batch[:, rank].contiguous().numpy())) for batch in batches],
+            learning_rates=[learning_rate] * steps,
+            stops=[(stops or {}).get((rank, step), False) for step in range(steps)],
+            **options,
+        )
+        for rank in range(world)
+    ]
+    outcomes = pool.run(jobs)
+    for outcome in outcomes:
+        assert outcome.steps == outcomes[0].steps, "ranks must read equal numbers"
+    return outcomes
+
+
+def losses(outcomes: list[Outcome]) -> torch.Tensor:
+    """The loss of every step, in float64."""
+    return torch.tensor([loss for loss, _, _ in outcomes[0].steps], dtype=torch.float64)
+
+
+def norms(outcomes: list[Outcome]) -> torch.Tensor:
+    """The gradient norm of every step, in float64."""
+    return torch.tensor([norm for _, norm, _ in outcomes[0].steps], dtype=torch.float64)
+
+
+def whole(outcomes: list[Outcome], which: str, config: dict) -> dict[str, torch.Tensor]:
+    """The whole tensors of `which` ("initial", "final", "gradients"), joined from the shards of all ranks.
+
+    Asserts on the way that replicas agree bit for bit and that padding is zero.
+    """
+    shard_degree = config["mesh"]["shard"]
+    joined = {}
+    for name, shape in outcomes[0].shapes.items():
+        shards = [getattr(outcome, which)[name] for outcome in outcomes]
+        for rank, shard in enumerate(shards):
+            assert torch.equal(shard, shards[rank % shard_degree]), f"replicas of {name} differ"
+        rows = torch.cat(shards[:shard_degree])
+        assert not rows[shape[0] :].any(), f"padding of {name} is not zero"
+        joined[name] = rows[: shape[0]]
+    return joined

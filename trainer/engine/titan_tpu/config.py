@@ -1,0 +1,125 @@
+"""The engine's configuration: typed views of the JSON object that Rust sends.
+
+Rust has validated every value and filled in every default. Here each key must be present and no other may be:
+a missing or unknown key is a version mismatch between the two sides and raises `TypeError` or `KeyError` at
+once.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Dimensions of a decoder-only transformer, in the words of Hugging Face's config.json."""
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    """Explicit: some models have num_heads * head_dim != hidden_size."""
+    rope_theta: float
+    norm_eps: float
+    tie_embeddings: bool
+    init_std: float
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Degrees of the mesh axes; rank = replicate_index * shard + shard_index."""
+
+    replicate: int
+    shard: int
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return self.replicate * self.shard
+
+
+@dataclass(frozen=True)
+class PrecisionConfig:
+    """Names of torch data types; master weights and optimizer state are always float32."""
+
+    compute: str
+    """Type of gathered weights and of activations."""
+    reduce: str
+    """Type in which gradients are summed over ranks."""
+
+
+@dataclass(frozen=True)
+class AdamWConfig:
+    """Values of `optimizers.AdamW`."""
+
+    betas: tuple[float, float]
+    epsilon: float
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class SGDConfig:
+    """Values of `optimizers.SGD`."""
+
+    momentum: float
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Everything the engine needs to know, for all ranks alike."""
+
+    model: ModelConfig
+    mesh: MeshConfig
+    precision: PrecisionConfig
+    optimizer: AdamWConfig | SGDConfig
+    sequence_length: int
+    """Tokens predicted per sequence; a sequence arrives with one token more."""
+    local_batch: int
+    """Sequences per rank and micro-step."""
+    accumulation: int
+    """Micro-steps per step."""
+    global_tokens: int
+    """Targets in one global batch, over all ranks and micro-steps: the denominator of the loss."""
+    gradient_clip: float | None
+    """Largest global gradient norm, or None for no clipping."""
+    seed: int
+    """Seed of the initial weights."""
+    device: str
+    threads: int
+    """Threads of torch inside this process."""
+
+    @classmethod
+    def from_json(cls, text: str) -> "EngineConfig":
+        """Parse the JSON object described by this module's classes."""
+        fields: dict[str, Any] = json.loads(text)
+        fields["model"] = ModelConfig(**fields["model"])
+        fields["mesh"] = MeshConfig(**fields["mesh"])
+        fields["precision"] = PrecisionConfig(**fields["precision"])
+        optimizer = dict(fields["optimizer"])
+        fields["optimizer"] = _OPTIMIZERS[optimizer.pop("name")](**optimizer)
+        return cls(**fields)
+
+
+_OPTIMIZERS = {"adamw": AdamWConfig, "sgd": SGDConfig}
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks of one world meet; used only when the world has more than one rank."""
+
+    host: str
+    port: int
+    listen_fd: int | None
+    """Rank 0 only: a socket that the launcher has already bound to `port`."""
+    timeout_seconds: float
+    """Bound on joining the world and on every single collective."""
+
+    @classmethod
+    def from_json(cls, text: str) -> "Rendezvous":
+        """Parse the JSON object that the launcher wrote."""
+        return cls(**json.loads(text))

@@ -1,0 +1,27 @@
+"""Entry of a worker host process: `python -m titan_tpu.worker`.
+
+The native module, written in Rust, does the work: it receives its orders from the launcher, forks or becomes
+a rank, and drives `titan_tpu.engine.Engine`. What is left to Python is the order of imports.
+"""
+
+import importlib
+import sys
+import time
+
+
+def main(argv: list[str]) -> int:
+    """Import, then serve until told to stop; returns the exit code.
+
+    The process is tied to its parent before torch is imported. That import takes seconds, and a launcher
+    killed in the meantime would otherwise leave an orphan behind.
+    """
+    native = importlib.import_module("titan_tpu._native")
+    native.bind_to_parent()
+    started = time.monotonic()
+    importlib.import_module("torch")
+    importlib.import_module("titan_tpu.engine")
+    return native.serve(time.monotonic() - started)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,96 @@
+//! The one place where Rust calls the Python engine.
+
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+use serde_json::to_string;
+use titan_trainer::engine::{Engine, StepInput, StepOutput};
+use titan_trainer::failure::{Failure, FailureClass};
+use titan_trainer::protocol::Rendezvous;
+use titan_trainer::spec::EngineConfig;
+
+/// `titan_tpu.engine.Engine` of this rank.
+pub(crate) struct PythonEngine {
+    object: Py<PyAny>,
+    asynchronous: bool,
+}
+
+impl PythonEngine {
+    /// Makes the engine; returns when all ranks have met.
+    pub(crate) fn new(
+        py: Python<'_>,
+        config: &EngineConfig,
+        rank: u64,
+        rendezvous: &Rendezvous,
+    ) -> Result<Self, Failure> {
+        let json =
+            |error: serde_json::Error| Failure::new(FailureClass::Internal, error.to_string());
+        let arguments =
+            (to_string(config).map_err(json)?, rank, to_string(rendezvous).map_err(json)?);
+        let make = || -> PyResult<Self> {
+            let object = py.import("titan_tpu.engine")?.getattr("Engine")?.call1(arguments)?;
+            let asynchronous = object.getattr("asynchronous")?.extract()?;
+            Ok(Self { object: object.unbind(), asynchronous })
+        };
+        make().map_err(|error| failure(py, &error))
+    }
+
+    /// Weights of the model, elements of this rank, threads.
+    pub(crate) fn describe(&self, py: Python<'_>) -> Result<(u64, u64, u64), Failure> {
+        let describe = || -> PyResult<(u64, u64, u64)> {
+            let facts = self.object.bind(py).call_method0("describe")?;
+            let fact = |name: &str| facts.get_item(name)?.extract::<u64>();
+            Ok((fact("parameters_total")?, fact("parameters_local")?, fact("threads")?))
+        };
+        describe().map_err(|error| failure(py, &error))
+    }
+
+    /// Leaves the world. All work is done by then, so a fault is only logged.
+    pub(crate) fn close(&self, py: Python<'_>) {
+        if let Err(error) = self.object.bind(py).call_method0("close") {
+            error.print(py);
+        }
+    }
+}
+
+impl Engine for PythonEngine {
+    type Pending = Py<PyAny>;
+
+    fn asynchronous(&self) -> bool {
+        self.asynchronous
+    }
+
+    fn step(&mut self, input: StepInput) -> Result<Self::Pending, Failure> {
+        Python::attach(|py| {
+            let step = || -> PyResult<Self::Pending> {
+                // One copy into memory that Python owns; torch views it.
+                let tokens = PyByteArray::new_with(py, 4 * input.tokens.len(), |bytes| {
+                    for (slot, token) in bytes.chunks_exact_mut(4).zip(&input.tokens) {
+                        slot.copy_from_slice(&token.to_ne_bytes());
+                    }
+                    Ok(())
+                })?;
+                let arguments = (tokens, input.learning_rate, input.stop);
+                Ok(self.object.bind(py).call_method1("step", arguments)?.unbind())
+            };
+            step().map_err(|error| failure(py, &error))
+        })
+    }
+
+    fn read(&mut self, pending: Self::Pending) -> Result<StepOutput, Failure> {
+        Python::attach(|py| {
+            let read = || -> PyResult<(f64, f64, bool)> {
+                self.object.bind(py).call_method1("read", (pending,))?.extract()
+            };
+            let (loss, grad_norm, stop) = read().map_err(|error| failure(py, &error))?;
+            Ok(StepOutput { loss, grad_norm, stop })
+        })
+    }
+}
+
+/// Writes the traceback to the rank's log and keeps one line of it for the user.
+fn failure(py: Python<'_>, error: &PyErr) -> Failure {
+    error.print(py);
+    let kind =
+        error.get_type(py).name().map_or_else(|_| "Exception".to_owned(), |name| name.to_string());
+    Failure::from_exception(&kind, &error.value(py).to_string())
+}

@@ -1,0 +1,109 @@
+//! One rank: takes its assignment, makes the engine, runs the loop, reports.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use rustix::process::{Signal, kill_process_group};
+use titan_datasets::{Loader, Prefetcher};
+use titan_trainer::channel::{Lines, write_line};
+use titan_trainer::failure::{Failure, FailureClass};
+use titan_trainer::protocol::{Assignment, RankMessage, RankOrder};
+use titan_trainer::training_loop::{self, LoopPlan, Outcome};
+
+use crate::host::{RankFiles, complain};
+use crate::python_engine::PythonEngine;
+
+/// Batches that are read ahead of the step.
+const PREFETCH: usize = 2;
+
+/// Runs rank `rank` to its end and returns its exit code: 0 if it finished, 1 if it failed and said why.
+pub(crate) fn run(py: Python<'_>, rank: u64, files: RankFiles) -> i32 {
+    let channel = UnixStream::from(files.channel);
+    let listener = files.rendezvous;
+    let listen_fd = listener.as_ref().map(AsRawFd::as_raw_fd);
+    let worked = catch_unwind(AssertUnwindSafe(|| work(py, rank, &channel, listen_fd)));
+    // torch has taken over the descriptor of the listening socket and closes it.
+    std::mem::forget(listener);
+    let (step, failure) = match worked {
+        Ok(Ok(())) => return 0,
+        Ok(Err(failed)) => failed,
+        Err(_) => {
+            (0, Failure::new(FailureClass::Internal, "the worker panicked; its log has the place"))
+        }
+    };
+    complain(&format!("rank {rank} failed in step {step}: {failure}"));
+    if write_line(&channel, &RankMessage::Failed { step, failure }).is_err() {
+        complain("the launcher could not be told");
+    }
+    1
+}
+
+fn work(
+    py: Python<'_>,
+    rank: u64,
+    channel: &UnixStream,
+    listen_fd: Option<i32>,
+) -> Result<(), (u64, Failure)> {
+    let before_steps = |error: io::Error| (0, lost(&error));
+    let mut lines = Lines::new(channel.try_clone().map_err(before_steps)?);
+    let assignment = py.detach(|| lines.receive::<Assignment>()).map_err(before_steps)?;
+    let Some(mut assignment) = assignment else {
+        return Err((0, Failure::new(FailureClass::Internal, "the launcher gave no assignment")));
+    };
+    assignment.rendezvous.listen_fd = listen_fd;
+    let stop = follow_orders(lines).map_err(before_steps)?;
+
+    let started = Instant::now();
+    let run = assignment.run;
+    let loader = Loader::open(&run.loader_config()).map_err(|error| (0, error.into()))?;
+    let steps = 0..run.steps;
+    let mut batches =
+        Prefetcher::start(loader, rank, steps, PREFETCH).map_err(|error| (0, error.into()))?;
+    let mut engine =
+        PythonEngine::new(py, &run.engine, rank, &assignment.rendezvous).map_err(|f| (0, f))?;
+    let (parameters_total, parameters_local, threads) = engine.describe(py).map_err(|f| (0, f))?;
+    let ready = RankMessage::Ready {
+        engine_seconds: started.elapsed().as_secs_f64(),
+        parameters_total,
+        parameters_local,
+        threads,
+    };
+    write_line(channel, &ready).map_err(before_steps)?;
+
+    let plan = LoopPlan { first_step: 1, last_step: run.steps, learning_rate: run.learning_rate };
+    let stop_wanted = || stop.load(Ordering::Relaxed);
+    // If the launcher is gone, the thread that reads its orders ends this process.
+    let mut report = |step| drop(write_line(channel, &RankMessage::Step(step)));
+    let Outcome { ending, step } = py.detach(|| {
+        training_loop::run(&mut engine, &plan, &mut batches, &stop_wanted, &mut report)
+    })?;
+    write_line(channel, &RankMessage::Finished { ending, step })
+        .map_err(|error| (step, lost(&error)))?;
+    engine.close(py);
+    Ok(())
+}
+
+fn lost(error: &io::Error) -> Failure {
+    Failure::new(FailureClass::Internal, format!("the channel to the launcher failed: {error}"))
+}
+
+/// Reads the launcher's orders on a thread of their own. A closed channel means that the launcher is gone: then
+/// this process and all it has started are killed at once, even in the middle of a collective.
+fn follow_orders(mut lines: Lines) -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    std::thread::Builder::new().name("titan-orders".to_owned()).spawn(move || {
+        while let Ok(Some(RankOrder::Stop)) = lines.receive::<RankOrder>() {
+            flag.store(true, Ordering::Relaxed);
+        }
+        complain("the launcher is gone");
+        let _ = kill_process_group(rustix::process::getpid(), Signal::KILL);
+    })?;
+    Ok(stop)
+}

@@ -1,0 +1,48 @@
+//! The border between the loop and the mathematics.
+
+use crate::failure::Failure;
+
+/// What one optimizer step works on.
+#[derive(Debug)]
+pub struct StepInput {
+    /// Token ids of this rank, shape `[accumulation, local_batch, sequence_length + 1]`, row-major. Inputs are
+    /// all but the last of each row, targets all but the first.
+    pub tokens: Vec<i32>,
+    /// The learning rate of this step.
+    pub learning_rate: f64,
+    /// Whether this rank has been asked to stop. It travels with the loss, so that all ranks learn of it in
+    /// the same step.
+    pub stop: bool,
+}
+
+/// What came out of one optimizer step; equal on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutput {
+    /// Mean cross-entropy in nats per token over the global batch.
+    pub loss: f64,
+    /// Norm of the gradient over all parameters, before clipping.
+    pub grad_norm: f64,
+    /// Whether any rank has been asked to stop.
+    pub stop: bool,
+}
+
+/// A model with its optimizer, on this rank.
+pub trait Engine {
+    /// A step under way on the device.
+    type Pending;
+
+    /// Whether the device has a queue: then a step's result is read while the next step runs.
+    fn asynchronous(&self) -> bool;
+
+    /// Starts one optimizer step.
+    ///
+    /// # Errors
+    /// Whatever the engine or a collective reports.
+    fn step(&mut self, input: StepInput) -> Result<Self::Pending, Failure>;
+
+    /// Waits for a step and returns its result.
+    ///
+    /// # Errors
+    /// Whatever the engine or a collective reports.
+    fn read(&mut self, pending: Self::Pending) -> Result<StepOutput, Failure>;
+}
