@@ -1,9 +1,6 @@
-//! Problems of a recipe, shown as a compiler shows them: what, where (underlined), the rule, the fix.
+//! One problem of a recipe, as a compiler would tell it: what, where (underlined), the rule, the fix.
 
-use annotate_snippets::renderer::DecorStyle;
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
-
-use crate::source::{Loc, Sources};
+use crate::source::Loc;
 
 /// Whether a problem stops the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,86 +75,4 @@ impl Diagnostic {
         self.help = Some(help.into());
         self
     }
-}
-
-/// All problems of a recipe together with the texts they point into.
-#[derive(Debug)]
-pub struct Report {
-    /// The texts.
-    pub sources: Sources,
-    /// The problems, in the order of the text.
-    pub diagnostics: Vec<Diagnostic>,
-    /// What the user called the recipe, for problems that have no place of their own.
-    pub name: String,
-}
-
-impl Report {
-    /// How many problems stop the run.
-    pub fn errors(&self) -> usize {
-        self.diagnostics.iter().filter(|d| d.severity == Severity::Error).count()
-    }
-
-    /// Puts the problems in reading order: by source, then by place; problems without a place come first.
-    pub fn sort(&mut self) {
-        self.diagnostics.sort_by_key(|d| d.at.as_ref().map(|at| (at.source, at.span.start)));
-    }
-
-    /// The whole report as text, one block per problem, with terminal colours if `styled`.
-    pub fn render(&self, styled: bool) -> String {
-        let renderer = if styled { Renderer::styled() } else { Renderer::plain() };
-        let renderer = renderer.decor_style(DecorStyle::Ascii);
-        let blocks: Vec<String> =
-            self.diagnostics.iter().map(|d| renderer.render(&self.groups(d))).collect();
-        blocks.join("\n\n")
-    }
-
-    fn groups<'a>(&'a self, diagnostic: &'a Diagnostic) -> Vec<Group<'a>> {
-        let level = match diagnostic.severity {
-            Severity::Error => Level::ERROR,
-            Severity::Warning => Level::WARNING,
-        };
-        let mut group = Group::with_title(level.primary_title(&*diagnostic.message));
-        match &diagnostic.at {
-            Some(at) => {
-                let source = self.sources.get(at.source);
-                let mut primary = AnnotationKind::Primary.span(visible(&source.text, at));
-                if let Some(label) = &diagnostic.label {
-                    primary = primary.label(&**label);
-                }
-                let mut snippet =
-                    Snippet::source(&*source.text).path(&*source.name).annotation(primary);
-                for (loc, label) in diagnostic.context.iter().filter(|(l, _)| l.source == at.source)
-                {
-                    let span = visible(&source.text, loc);
-                    snippet =
-                        snippet.annotation(AnnotationKind::Context.span(span).label(&**label));
-                }
-                group = group.element(snippet);
-                for (loc, label) in diagnostic.context.iter().filter(|(l, _)| l.source != at.source)
-                {
-                    let other = self.sources.get(loc.source);
-                    let span = visible(&other.text, loc);
-                    group = group.element(
-                        Snippet::source(&*other.text)
-                            .path(&*other.name)
-                            .annotation(AnnotationKind::Context.span(span).label(&**label)),
-                    );
-                }
-            }
-            None => group = group.element(Origin::path(&*self.name)),
-        }
-        if let Some(help) = &diagnostic.help {
-            group = group.element(Level::HELP.message(&**help));
-        }
-        vec![group]
-    }
-}
-
-/// The part of a location that can be underlined: never past the text, and only its first line, because
-/// underlining a whole table would fill the screen.
-fn visible(text: &str, at: &Loc) -> std::ops::Range<usize> {
-    let start = at.span.start.min(text.len());
-    let end = at.span.end.clamp(start, text.len());
-    let first_line = text[start..end].find('\n').map_or(end, |n| start + n);
-    start..first_line
 }

@@ -42,20 +42,24 @@ pub(crate) fn shard_degree(recipe: &Recipe) -> Option<u64> {
         Auto::Auto => world / replicate,
         Auto::Fixed(shard) => shard,
     };
-    (replicate.checked_mul(shard) == Some(world)).then_some(shard)
+    (replicate * shard == world).then_some(shard)
+}
+
+/// Sequences that all devices work through in one micro-step.
+pub(crate) fn batch_step(recipe: &Recipe) -> u64 {
+    *recipe.training.local_batch * recipe.world()
 }
 
 /// The layout of a recipe that passed all rules.
 pub(crate) fn layout(recipe: &Recipe) -> Option<Layout> {
     let shard = shard_degree(recipe)?;
-    let local_batch = *recipe.training.local_batch;
-    let step = local_batch.checked_mul(recipe.world())?;
+    let step = batch_step(recipe);
     let global_batch = recipe.training.global_batch.fixed().unwrap_or(step);
     global_batch.is_multiple_of(step).then(|| Layout {
         world: recipe.world(),
         replicate: *recipe.parallelism.replicate,
         shard,
-        local_batch,
+        local_batch: *recipe.training.local_batch,
         accumulation: global_batch / step,
         global_batch,
         sequence_length: *recipe.training.sequence_length,
@@ -65,5 +69,5 @@ pub(crate) fn layout(recipe: &Recipe) -> Option<Layout> {
 /// The multiples of `step` around `global`.
 pub(crate) fn nearest_global_batches(global: u64, step: u64) -> Vec<u64> {
     let below = global / step * step;
-    [below, below.saturating_add(step)].into_iter().filter(|n| *n > 0).collect()
+    [below, below + step].into_iter().filter(|n| *n > 0).collect()
 }

@@ -1,14 +1,19 @@
 //! The validated recipe, and the one door through which recipes come in.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::diagnostic::{Diagnostic, Report};
+use crate::diagnostic::Diagnostic;
+use crate::files::{Unusable, probe_data, read_recipe};
 use crate::layout::{Layout, layout};
-use crate::reader::Context;
+use crate::reader::{Context, Section};
+use crate::report::Report;
 use crate::rules;
-use crate::source::{Item, Loc, Source, Sources};
+use crate::shown::Shown;
+use crate::source::{Item, Source, Sources};
+use crate::syntax::{parse_document, parse_override};
 use crate::tables::data::Data;
 use crate::tables::elastic::Elastic;
 use crate::tables::hardware::Hardware;
@@ -19,11 +24,11 @@ use crate::tables::parallelism::Parallelism;
 use crate::tables::precision::Precision;
 use crate::tables::schedule::Schedule;
 use crate::tables::training::Training;
-use crate::tree::{Table, Value, overlay, parse_document, parse_override};
-use crate::words::{Auto, nearest};
+use crate::tree::{Table, Value, overlay};
+use crate::words::Auto;
 
 /// The version of the recipe format that this crate reads.
-pub const VERSION: i64 = 1;
+pub const VERSION: u64 = 1;
 
 /// Tables of the recipe format, in the order they are documented.
 const TABLES: &[&str] = &[
@@ -39,18 +44,33 @@ const TABLES: &[&str] = &[
     "elastic",
 ];
 
-/// Tables and keys that the format names but this version does nothing with.
+/// Tables and keys of the top that the format names but this version does nothing with.
 const LATER: &[&str] =
     &["remat", "compile", "checkpoint", "launch", "validation", "rl", "flux", "env", "extends"];
 
-/// A recipe is a page of text; a larger file is something else.
-const LARGEST_FILE: u64 = 1 << 20;
+/// Keys of those tables, for who looks for them elsewhere.
+const LATER_KEYS: &[(&str, &[&str])] = &[
+    ("remat", &["policy"]),
+    ("compile", &["enabled"]),
+    (
+        "checkpoint",
+        &[
+            "directory",
+            "interval",
+            "interval_steps",
+            "interval_seconds",
+            "keep_last",
+            "local_directory",
+            "local_interval_steps",
+        ],
+    ),
+];
 
 /// A recipe in which every setting is present, of the right kind, in range, and in agreement with the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recipe {
     /// Version of the recipe format.
-    pub version: i64,
+    pub version: u64,
     /// What the run is called.
     pub name: Item<String>,
     /// The architecture.
@@ -119,15 +139,15 @@ impl Recipe {
 /// Every problem of the recipe, in reading order. Nothing is written anywhere.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Report> {
     let name = path.display().to_string();
-    match read_file(path) {
+    match read_recipe(path) {
         Ok(text) => {
-            let base = path.parent().map(Path::to_path_buf).unwrap_or_default();
-            let base = std::path::absolute(&base).unwrap_or(base);
-            load_text(Source { name, text, base }, overrides, &probe_file)
+            let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            let base = whole.parent().map(Path::to_owned).unwrap_or_default();
+            let failures = Cell::new(0);
+            let probe = |path: &Path| probe_data(path, &failures);
+            load_text(Source { name, text, base }, overrides, &probe)
         }
-        Err(diagnostic) => {
-            Err(Report { sources: Sources::default(), diagnostics: vec![*diagnostic], name })
-        }
+        Err(problem) => Err(Report::new(Sources::default(), vec![*problem], 0, &name)),
     }
 }
 
@@ -138,67 +158,89 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Report> {
 pub fn load_text(
     source: Source,
     overrides: &Overrides,
-    probe: &dyn Fn(&Path) -> Result<(), String>,
+    probe: &dyn Fn(&Path) -> Result<(), Unusable>,
 ) -> Result<Loaded, Report> {
     let name = source.name.clone();
     let mut sources = Sources::default();
-    let (root, mut diagnostics) = literal_form(&mut sources, source, overrides);
+    let (root, problems, hidden) = literal_form(&mut sources, source, overrides);
     let Some(root) = root else {
-        return Err(finished(sources, diagnostics, name));
+        return Err(Report::new(sources, problems, hidden, &name));
     };
-    let mut cx = Context::new(&sources, probe);
-    let recipe = read_recipe(&mut cx, &root, &name);
-    cx.report_unknown_keys();
+    let mut cx = Context::new(&sources, probe, problems);
+    let recipe = read(&mut cx, &root, &name);
+    cx.report_keys();
     rules::check(&mut cx, &recipe);
-    diagnostics.append(&mut cx.diagnostics);
-    let report = finished(sources, diagnostics, name);
+    let Context { diagnostics, hidden, .. } = cx;
+    let report = Report::new(sources, diagnostics, hidden, &name);
     match layout(&recipe) {
         Some(layout) if report.errors() == 0 => Ok(Loaded { recipe, layout, warnings: report }),
         _ => Err(report),
     }
 }
 
-fn finished(sources: Sources, diagnostics: Vec<Diagnostic>, name: String) -> Report {
-    let mut report = Report { sources, diagnostics, name };
-    report.sort();
-    report
-}
-
-/// Parses the file and lays every `--set` over it. Without a root, the file could not be parsed.
+/// Parses the file and lays every `--set` over it. Without a root there is nothing to read further: it would be
+/// guessing what was meant.
 fn literal_form(
     sources: &mut Sources,
-    source: Source,
+    mut source: Source,
     overrides: &Overrides,
-) -> (Option<Table>, Vec<Diagnostic>) {
-    let mut diagnostics = Vec::new();
-    let text = source.text.clone();
+) -> (Option<Table>, Vec<Diagnostic>, usize) {
+    // A byte-order mark is no text, and would shift the first line.
+    if let Some(text) = source.text.strip_prefix('\u{feff}') {
+        source.text = text.to_owned();
+    }
     let id = sources.add(source);
-    let mut root = match parse_document(id, &text) {
-        Ok(root) => Some(root),
-        Err(errors) => {
-            diagnostics.extend(errors);
-            None
-        }
+    let (mut root, mut problems, hidden) = match parse_document(id, &sources.get(id).text) {
+        Ok(root) => (Some(root), Vec::new(), 0),
+        Err((problems, hidden)) => (None, problems, hidden),
     };
     for (n, text) in overrides.set.iter().enumerate() {
-        let id = sources.add(Source {
-            name: format!("--set #{}", n + 1),
-            text: text.clone(),
-            base: overrides.base.clone(),
-        });
+        let (name, base) = (format!("--set #{}", n + 1), overrides.base.clone());
+        let id = sources.add(Source { name, text: text.clone(), base });
         match (parse_override(id, text), root.as_mut()) {
             (Ok(table), Some(root)) => overlay(root, table),
             (Ok(_), None) => {}
-            (Err(diagnostic), _) => diagnostics.push(diagnostic),
+            (Err(problem), _) => problems.push(problem),
         }
     }
-    (root, diagnostics)
+    if let Some(problem) = root.as_ref().and_then(not_this_format) {
+        problems.push(problem);
+        root = None;
+    }
+    (root, problems, hidden)
 }
 
-fn read_recipe(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
-    let version = read_version(cx, root);
-    let name = read_name(cx, root, path);
-    let recipe = Recipe {
+/// A recipe without content, or of another version, has no other problem that could be named.
+fn not_this_format(root: &Table) -> Option<Diagnostic> {
+    if root.0.is_empty() {
+        let help = "start from a copy of recipes/llama3_tiny.toml";
+        return Some(Diagnostic::error("the recipe is empty").help(help));
+    }
+    let node = &root.get("version")?.node;
+    match node.value {
+        Value::Integer(other) if other != VERSION.into() => Some(
+            Diagnostic::error(format!(
+                "this version of titan-tpu reads recipes of version {VERSION}, not {other}"
+            ))
+            .at(node.at.clone())
+            .label("unknown version")
+            .help(format!("write version = {VERSION}")),
+        ),
+        _ => None,
+    }
+}
+
+fn read(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
+    let mut top = cx.root(root, TABLES);
+    let version = top.integer("version", VERSION, VERSION);
+    let version = top.required(version, VERSION, &VERSION.to_string()).value;
+    let name = read_name(&mut top, path);
+    top.later(LATER);
+    top.finish();
+    for (table, keys) in LATER_KEYS {
+        cx.later_table(table, keys);
+    }
+    Recipe {
         version,
         name,
         model: Model::read(cx, root),
@@ -211,166 +253,38 @@ fn read_recipe(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
         data: Data::read(cx, root),
         metrics: Metrics::read(cx, root),
         elastic: Elastic::read(cx, root),
-    };
-    report_unknown_tables(cx, root);
-    recipe
+    }
 }
 
-fn read_version(cx: &mut Context<'_>, root: &Table) -> i64 {
-    let problem = match root.get("version").map(|entry| &entry.node) {
-        Some(node) => match node.value {
-            Value::Integer(VERSION) => return VERSION,
-            Value::Integer(other) => Diagnostic::error(format!(
-                "this version of titan-tpu reads recipes of version {VERSION}, not {other}"
-            ))
-            .at(node.at.clone())
-            .label("unknown version"),
-            ref other => {
-                Diagnostic::error(format!("`version` must be an integer, found {}", other.kind()))
-                    .at(node.at.clone())
-                    .label("expected an integer")
-            }
-        },
-        None => Diagnostic::error("the recipe has no `version`"),
-    };
-    cx.diagnostics
-        .push(problem.help(format!("the first line of a recipe is: version = {VERSION}")));
-    VERSION
-}
+/// Names of runs are names of folders, and parts of names in a cluster.
+const LONGEST_NAME: usize = 63;
 
 /// The name of the run: as written, or that of the recipe's file.
-fn read_name(cx: &mut Context<'_>, root: &Table, path: &str) -> Item<String> {
+fn read_name(top: &mut Section<'_, '_>, path: &str) -> Item<String> {
     let stem = Path::new(path).file_stem().map(|stem| stem.to_string_lossy().replace('_', "-"));
-    let default = stem.unwrap_or_else(|| "run".to_owned());
-    match root.get("name").map(|entry| &entry.node) {
-        None => Item::derived(default),
-        Some(node) => match &node.value {
-            Value::Text(name) => Item::written(name.clone(), node.at.clone()),
-            other => {
-                cx.broken.insert("name".to_owned());
-                cx.diagnostics.push(
-                    Diagnostic::error(format!("`name` must be a string, found {}", other.kind()))
-                        .at(node.at.clone())
-                        .label("expected a string")
-                        .help("put it in quotes: name = \"...\""),
-                );
-                Item::derived(default)
-            }
-        },
-    }
-}
-
-fn report_unknown_tables(cx: &mut Context<'_>, root: &Table) {
-    for entry in &root.0 {
-        let key = entry.key.as_str();
-        if TABLES.contains(&key) || key == "version" || key == "name" {
-            continue;
-        }
-        let at: Loc = entry.key_at.clone();
-        let is_table = matches!(entry.node.value, Value::Table(_));
-        let written = if is_table { format!("table [{key}]") } else { format!("key `{key}`") };
-        let diagnostic = if LATER.contains(&key) {
-            Diagnostic::error(format!("the {written} is not supported by this version"))
-                .at(at)
-                .label("not supported yet")
-                .help("remove it")
-        } else {
-            let home = cx.known.iter().find(|(_, known)| *known == key);
-            let names = TABLES.iter().copied().chain(["version", "name"]);
-            let help = match (home, nearest(key, names)) {
-                (Some((table, _)), _) if !is_table => {
-                    format!("`{key}` belongs to the table [{table}]")
-                }
-                (_, Some(word)) => format!("did you mean `{word}`?"),
-                _ => format!("the tables of a recipe are: {}", TABLES.join(", ")),
-            };
-            Diagnostic::error(format!("unknown {written}")).at(at).label("unknown").help(help)
-        };
-        cx.diagnostics.push(diagnostic);
-    }
-}
-
-/// Reads a recipe file, and says why it cannot be one before its size or kind can do harm.
-fn read_file(path: &Path) -> Result<String, Box<Diagnostic>> {
-    let problem = |what: String, help: &str| Box::new(Diagnostic::error(what).help(help));
-    let shown = path.display();
-    const WANTED: &str = "a recipe is a TOML file, for example recipes/llama3_tiny.toml";
-    let metadata = std::fs::metadata(path).map_err(|error| {
-        let help = match error.kind() {
-            std::io::ErrorKind::NotFound => similar_file(path).unwrap_or_else(|| WANTED.to_owned()),
-            _ => "check its permissions with ls -l".to_owned(),
-        };
-        problem(format!("cannot read the recipe {shown}: {}", reason(&error)), &help)
-    })?;
-    if metadata.is_dir() {
-        return Err(problem(format!("the recipe {shown} is a directory"), WANTED));
-    }
-    if !metadata.is_file() {
-        return Err(problem(format!("the recipe {shown} is not a regular file"), WANTED));
-    }
-    if metadata.len() > LARGEST_FILE {
-        let size = metadata.len();
-        return Err(problem(
-            format!("the recipe {shown} has {size} bytes; no recipe is larger than {LARGEST_FILE}"),
-            WANTED,
-        ));
-    }
-    let bytes = std::fs::read(path).map_err(|error| {
-        problem(
-            format!("cannot read the recipe {shown}: {}", reason(&error)),
-            "check its permissions with ls -l",
-        )
-    })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let offset = error.utf8_error().valid_up_to();
-        let bytes = error.as_bytes();
-        let line = 1 + bytes[..offset].iter().filter(|byte| **byte == b'\n').count();
-        problem(
-            format!(
-                "the recipe {shown} is not text: byte 0x{:02x} at offset {offset} (line {line}) is not UTF-8",
-                bytes[offset]
-            ),
-            WANTED,
-        )
-    })
-}
-
-/// A file of the same folder whose name is close to that of `path`.
-fn similar_file(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
+    let default = legal_name(&stem.unwrap_or_default());
+    let Some(name) = top.text("name") else {
+        return Item::derived(default);
     };
-    let names: Vec<String> = std::fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.ends_with(".toml"))
-        .collect();
-    let near = nearest(name, names.iter().map(String::as_str))?;
-    Some(format!("did you mean {}?", path.with_file_name(near).display()))
+    let near = legal_name(&name);
+    if near != *name {
+        let what = format!("`name` = \"{}\" cannot name a run folder", Shown(&*name));
+        let problem = Diagnostic::error(what)
+            .at(name.at.clone())
+            .label(format!(
+                "up to {LONGEST_NAME} letters, digits, `-`, `_`, `.`, the first a letter or digit"
+            ))
+            .help(format!("for example: name = \"{near}\""));
+        top.reject("name", problem);
+    }
+    name
 }
 
-/// The words of an operating-system error without its number.
-fn reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "no such file".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
-/// What is wrong with a data file: looks at it without reading it, and never waits on a pipe.
-fn probe_file(path: &Path) -> Result<(), String> {
-    let metadata = std::fs::metadata(path).map_err(|error| reason(&error))?;
-    if metadata.is_dir() {
-        return Err("it is a directory".to_owned());
-    }
-    if !metadata.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
-    if metadata.len() == 0 {
-        return Err("it is empty".to_owned());
-    }
-    std::fs::File::open(path).map(drop).map_err(|error| reason(&error))
+/// The legal name that is nearest to `text`; itself, if it is one.
+fn legal_name(text: &str) -> String {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let text = text.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    let name = text.chars().map(|c| if legal(c) { c } else { '-' }).take(LONGEST_NAME);
+    let name: String = name.collect();
+    if name.is_empty() { "run".to_owned() } else { name }
 }

@@ -1,11 +1,18 @@
 //! Rules between settings. One function per rule; a rule is skipped when a setting that it reads is already
-//! known to be wrong, so that one mistake gives one message.
+//! known to be wrong, so that one mistake gives one message. Values that a message suggests satisfy every rule
+//! that they take part in, as far as such values exist.
+
+use std::fmt::Display;
 
 use crate::diagnostic::Diagnostic;
-use crate::layout::{nearest_global_batches, shard_degree};
+use crate::layout::{batch_step, nearest_global_batches, shard_degree};
 use crate::reader::Context;
 use crate::recipe::Recipe;
+use crate::shown::{count, list};
 use crate::source::Item;
+use crate::tables::hardware::MOST_DEVICES;
+use crate::tables::model::{MOST_HEAD_DIM, MOST_HIDDEN};
+use crate::tables::training::{MOST_GLOBAL_BATCH, MOST_LOCAL_BATCH};
 use crate::words::Auto;
 
 struct Rule {
@@ -21,7 +28,7 @@ const RULES: &[Rule] = &[
     Rule { reads: &["model.num_heads", "model.num_kv_heads"], check: kv_heads_divide_heads },
     Rule {
         reads: &["model.hidden_size", "model.num_heads", "model.head_dim"],
-        check: rotary_positions_pair_up,
+        check: head_dim_is_usable,
     },
     Rule { reads: &["model.vocab_size", "data.tokenizer"], check: vocabulary_holds_the_tokenizer },
     Rule {
@@ -39,24 +46,96 @@ const RULES: &[Rule] = &[
         check: batches_divide,
     },
     Rule { reads: &["training.steps", "schedule.warmup_steps"], check: warmup_fits_the_run },
-    Rule { reads: &["name"], check: name_is_a_folder_name },
+    Rule {
+        reads: &[
+            "hardware.devices",
+            "training.steps",
+            "training.sequence_length",
+            "training.local_batch",
+            "training.global_batch",
+        ],
+        check: tokens_can_be_counted,
+    },
 ];
 
-/// Runs every rule whose settings are sound.
+/// Runs every rule whose settings are sound. What a broken rule reads is not sound any more.
 pub(crate) fn check(cx: &mut Context<'_>, recipe: &Recipe) {
     for rule in RULES {
-        if rule.reads.iter().any(|key| cx.broken.contains(*key)) {
+        let is_broken = |key: &&str| {
+            let table = key.split('.').next().unwrap_or_default();
+            cx.broken.contains(*key) || cx.broken.contains(table)
+        };
+        if rule.reads.iter().any(is_broken) {
             continue;
         }
-        cx.diagnostics.extend((rule.check)(recipe));
+        if let Some(problem) = (rule.check)(recipe) {
+            cx.diagnostics.push(problem);
+            cx.broken.extend(rule.reads.iter().map(|key| (*key).to_owned()));
+        }
     }
 }
 
 /// A value as messages show it: marked when nobody wrote it.
-fn shown<T: std::fmt::Display>(item: &Item<T>) -> String {
+fn shown<T: Display>(item: &Item<T>) -> String {
     match item.at {
         Some(_) => item.value.to_string(),
         None => format!("{} (default)", item.value),
+    }
+}
+
+/// The divisors of `n` that are nearest to `wanted` among those that `fit`, in ascending order.
+fn divisors_near(n: u64, wanted: u64, fit: impl Fn(u64) -> bool) -> Vec<u64> {
+    const SHOWN: usize = 3;
+    let small = (1..).take_while(|d| d * d <= n).filter(|d| n.is_multiple_of(*d));
+    let mut near: Vec<u64> = small.flat_map(|d| [d, n / d]).filter(|d| fit(*d)).collect();
+    near.sort_by_key(|d| d.abs_diff(wanted));
+    near.dedup();
+    near.truncate(SHOWN);
+    near.sort_unstable();
+    near
+}
+
+/// Values of `num_heads` that suit the key/value heads and the width of the model.
+fn fitting_heads(r: &Recipe) -> Vec<u64> {
+    let (hidden, heads, kv) = (*r.model.hidden_size, *r.model.num_heads, *r.model.num_kv_heads);
+    divisors_near(hidden, heads, |n| n.is_multiple_of(kv) && is_usable(hidden / n))
+}
+
+/// Values of `hidden_size` that give each head an even width.
+fn fitting_hidden(r: &Recipe) -> Vec<u64> {
+    let (hidden, pairs) = (*r.model.hidden_size, 2 * *r.model.num_heads);
+    let near = [hidden / pairs * pairs, hidden.next_multiple_of(pairs)];
+    near.into_iter().filter(|n| (1..=MOST_HIDDEN).contains(n) && is_usable(n / pairs * 2)).collect()
+}
+
+/// What to change in a model whose heads do not fit its width. If no number of heads fits the key/value heads
+/// too, those are another problem.
+fn heads_or_hidden(r: &Recipe) -> Option<String> {
+    let (hidden, heads) = (*r.model.hidden_size, *r.model.num_heads);
+    let mut near = fitting_heads(r);
+    if near.is_empty() {
+        near = divisors_near(hidden, heads, |n| is_usable(hidden / n));
+    }
+    let near = nearest_values("num_heads", &near);
+    near.or_else(|| nearest_values("hidden_size", &fitting_hidden(r)))
+}
+
+fn is_usable(head_dim: u64) -> bool {
+    head_dim.is_multiple_of(2) && (2..=MOST_HEAD_DIM).contains(&head_dim)
+}
+
+/// Joins the suggestions that there are.
+fn either(suggestions: &[Option<String>]) -> String {
+    let suggestions: Vec<&str> = suggestions.iter().flatten().map(String::as_str).collect();
+    suggestions.join("; or ")
+}
+
+/// `nearest values of num_heads: 4, 6`, if there are any.
+fn nearest_values(key: &str, values: &[u64]) -> Option<String> {
+    match values {
+        [] => None,
+        [value] => Some(format!("write {key} = {value}")),
+        values => Some(format!("nearest values of {key}: {}", list(values))),
     }
 }
 
@@ -66,11 +145,10 @@ fn heads_divide_hidden(r: &Recipe) -> Option<Diagnostic> {
     if r.model.head_dim.at.is_some() || hidden % heads == 0 {
         return None;
     }
-    let mut near: Vec<u64> = (1..=hidden.min(65_536)).filter(|n| hidden % n == 0).collect();
-    near.sort_by_key(|n| n.abs_diff(heads));
-    near.truncate(3);
-    near.sort_unstable();
-    let near: Vec<String> = near.iter().map(u64::to_string).collect();
+    let free = heads.is_multiple_of(*r.model.num_kv_heads).then(|| {
+        let near = (hidden / heads).next_multiple_of(2).clamp(2, MOST_HEAD_DIM);
+        format!("add head_dim = {near}, which frees the two from each other")
+    });
     Some(
         Diagnostic::error(format!(
             "`model.hidden_size` = {} is not a multiple of `model.num_heads` = {}",
@@ -79,11 +157,11 @@ fn heads_divide_hidden(r: &Recipe) -> Option<Diagnostic> {
         ))
         .at(r.model.num_heads.at.clone().or(r.model.hidden_size.at.clone()))
         .label(format!("must divide hidden_size {hidden}"))
-        .context(r.model.num_heads.at.as_ref().and(r.model.hidden_size.at.clone()), "not a multiple")
-        .help(format!(
-            "nearest values of num_heads: {}; or give head_dim, which frees the two from each other",
-            near.join(", ")
-        )),
+        .context(
+            r.model.num_heads.at.as_ref().and(r.model.hidden_size.at.clone()),
+            "not a multiple",
+        )
+        .help(either(&[heads_or_hidden(r), free])),
     )
 }
 
@@ -92,34 +170,58 @@ fn kv_heads_divide_heads(r: &Recipe) -> Option<Diagnostic> {
     if heads % kv == 0 {
         return None;
     }
-    let mut near: Vec<u64> = (1..=heads).filter(|n| heads % n == 0).collect();
-    near.sort_by_key(|n| n.abs_diff(kv));
-    near.truncate(3);
-    near.sort_unstable();
-    let near: Vec<String> = near.iter().map(u64::to_string).collect();
+    let of_kv = nearest_values("num_kv_heads", &divisors_near(heads, kv, |_| true));
+    let of_heads = nearest_values("num_heads", &fitting_heads(r));
+    // The value that was written is the one to change.
+    let (at, suggestions) = match &r.model.num_kv_heads.at {
+        Some(at) => (Some(at.clone()), [of_kv, None]),
+        None => (r.model.num_heads.at.clone(), [of_heads, of_kv]),
+    };
     Some(
         Diagnostic::error(format!(
             "`model.num_heads` = {} is not a multiple of `model.num_kv_heads` = {}",
             shown(&r.model.num_heads),
             shown(&r.model.num_kv_heads)
         ))
-        .at(r.model.num_kv_heads.at.clone().or(r.model.num_heads.at.clone()))
-        .label(format!("query heads share key/value heads in equal groups: must divide {heads}"))
-        .help(format!("nearest values of num_kv_heads: {}", near.join(", "))),
+        .at(at)
+        .label("query heads share key/value heads in equal groups")
+        .context(
+            r.model.num_kv_heads.at.as_ref().and(r.model.num_heads.at.clone()),
+            "the query heads",
+        )
+        .help(either(&suggestions)),
     )
 }
 
-fn rotary_positions_pair_up(r: &Recipe) -> Option<Diagnostic> {
-    let head_dim = *r.model.head_dim;
-    if head_dim.is_multiple_of(2) || heads_divide_hidden(r).is_some() {
+fn head_dim_is_usable(r: &Recipe) -> Option<Diagnostic> {
+    let (hidden, heads, head_dim) = (*r.model.hidden_size, *r.model.num_heads, *r.model.head_dim);
+    if is_usable(head_dim) {
         return None;
     }
     let written = r.model.head_dim.at.clone();
+    let near = [head_dim - 1, head_dim + 1].into_iter().filter(|d| is_usable(*d));
+    let near = nearest_values("head_dim", &near.collect::<Vec<_>>());
+    let (what, suggestions) = match written {
+        Some(_) => (format!("`model.head_dim` = {head_dim} is odd"), [near, None]),
+        None => {
+            let fault = if head_dim > MOST_HEAD_DIM { "too large" } else { "odd" };
+            let heads_near = heads_or_hidden(r);
+            (
+                format!(
+                    "the head dimension hidden_size {hidden} / num_heads {heads} = {head_dim} is {fault}"
+                ),
+                [heads_near, near],
+            )
+        }
+    };
     Some(
-        Diagnostic::error(format!("the head dimension {head_dim} is odd"))
+        Diagnostic::error(what)
             .at(written.or(r.model.num_heads.at.clone()).or(r.model.hidden_size.at.clone()))
-            .label("rotary positions turn pairs of channels, so it must be even")
-            .help(format!("nearest values: {}, {}", head_dim - 1, head_dim + 1)),
+            .label(match head_dim > MOST_HEAD_DIM {
+                true => format!("a head has at most {MOST_HEAD_DIM} channels"),
+                false => "rotary positions turn pairs of channels, so it must be even".to_owned(),
+            })
+            .help(either(&suggestions)),
     )
 }
 
@@ -136,81 +238,74 @@ fn vocabulary_holds_the_tokenizer(r: &Recipe) -> Option<Diagnostic> {
         ))
         .at(r.model.vocab_size.at.clone())
         .label(format!("must be at least {BYTE_IDS}"))
-        .context(r.data.tokenizer.at.clone(), "this tokenizer"),
+        .context(r.data.tokenizer.at.clone(), "this tokenizer")
+        .help(format!("write vocab_size = {BYTE_IDS}")),
     )
 }
 
 fn axes_multiply_to_the_world(r: &Recipe) -> Option<Diagnostic> {
     let world = r.world();
-    let replicate = *r.parallelism.replicate;
-    match r.parallelism.shard.value {
-        Auto::Auto if world.is_multiple_of(replicate) => None,
+    let (replicate, shard) = (*r.parallelism.replicate, r.parallelism.shard.value);
+    let devices = |n: u64| (n <= MOST_DEVICES).then(|| format!("set devices = {n} in [hardware]"));
+    let problem = match shard {
+        Auto::Auto if world.is_multiple_of(replicate) => return None,
         Auto::Auto => {
-            let mut near: Vec<u64> = (1..=world).filter(|n| world.is_multiple_of(*n)).collect();
-            near.sort_by_key(|n| n.abs_diff(replicate));
-            near.truncate(3);
-            near.sort_unstable();
-            let near: Vec<String> = near.iter().map(u64::to_string).collect();
-            Some(
-                Diagnostic::error(format!(
-                    "cannot work out the shard degree: world {world} is not a multiple of replicate {replicate}"
-                ))
-                .at(r.parallelism.replicate.at.clone())
-                .label(format!("must divide the world of {world} devices"))
-                .context(r.hardware.devices.at.clone(), "the world")
-                .help(format!("nearest values of replicate: {}", near.join(", "))),
-            )
-        }
-        Auto::Fixed(shard) if replicate.checked_mul(shard) == Some(world) => None,
-        Auto::Fixed(shard) => Some(
+            let near = divisors_near(world, replicate, |_| true);
             Diagnostic::error(format!(
-                "replicate {replicate} x shard {shard} = {} is not the world of {world} device{}",
-                replicate.saturating_mul(shard),
-                if world == 1 { "" } else { "s" }
+                "cannot work out the shard degree: world {world} is not a multiple of replicate {replicate}"
+            ))
+            .at(r.parallelism.replicate.at.clone())
+            .label(format!("must divide the world of {}", count(world, "device")))
+            .help(either(&[
+                nearest_values("replicate", &near),
+                devices(world.next_multiple_of(replicate)),
+            ]))
+        }
+        Auto::Fixed(shard) if replicate * shard == world => return None,
+        Auto::Fixed(shard) => {
+            let fitting = match world.is_multiple_of(replicate) {
+                true => format!("write shard = {} or shard = \"auto\"", world / replicate),
+                false => format!("write replicate = 1 and shard = {world}"),
+            };
+            Diagnostic::error(format!(
+                "replicate {replicate} x shard {shard} = {} is not the world of {}",
+                replicate * shard,
+                count(world, "device")
             ))
             .at(r.parallelism.shard.at.clone().or(r.parallelism.replicate.at.clone()))
             .label("the axes must multiply to the number of devices")
-            .context(r.hardware.devices.at.clone(), "the world")
-            .help(if world.is_multiple_of(replicate) {
-                format!("write shard = {} or shard = \"auto\"", world / replicate)
-            } else {
-                format!("set devices = {}, or change the degrees", replicate.saturating_mul(shard))
-            }),
-        ),
-    }
+            .help(either(&[Some(fitting), devices(replicate * shard)]))
+        }
+    };
+    Some(problem.context(r.hardware.devices.at.clone(), "the world"))
 }
 
 fn batches_divide(r: &Recipe) -> Option<Diagnostic> {
-    let shard = shard_degree(r)?;
+    shard_degree(r)?;
     let Auto::Fixed(global) = r.training.global_batch.value else { return None };
-    let local = *r.training.local_batch;
-    let data_parallel = *r.parallelism.replicate * shard;
-    let step = local.checked_mul(data_parallel)?;
+    let (local, world, step) = (*r.training.local_batch, r.world(), batch_step(r));
     if global.is_multiple_of(step) {
         return None;
     }
-    let near: Vec<String> =
-        nearest_global_batches(global, step).iter().map(u64::to_string).collect();
-    let mut locals: Vec<u64> = (1..=global / data_parallel.max(1))
-        .take(4096)
-        .filter(|l| global.is_multiple_of(l * data_parallel))
-        .collect();
-    locals.sort_by_key(|l| l.abs_diff(local));
-    locals.truncate(2);
-    locals.sort_unstable();
-    let locals: Vec<String> = locals.iter().map(u64::to_string).collect();
-    let mut help = format!("nearest values of global_batch: {}", near.join(", "));
-    if !locals.is_empty() {
-        help = format!("{help}; or of local_batch: {}", locals.join(", "));
-    }
+    let mut near = nearest_global_batches(global, step);
+    near.retain(|n| *n <= MOST_GLOBAL_BATCH);
+    let locals = match global.is_multiple_of(world) {
+        true => divisors_near(global / world, local, |n| n <= MOST_LOCAL_BATCH),
+        false => Vec::new(),
+    };
     Some(
         Diagnostic::error(format!(
-            "`training.global_batch` = {global} is not a multiple of local_batch {local} x {data_parallel} data-parallel devices = {step}"
+            "`training.global_batch` = {global} is not a multiple of local_batch {local} x {} = {step}",
+            count(world, "device")
         ))
         .at(r.training.global_batch.at.clone())
-        .label("global batch = local batch x data-parallel devices x accumulation")
+        .label("global batch = local batch x devices x accumulation")
+        .context(r.training.local_batch.at.clone(), "the local batch")
         .context(r.hardware.devices.at.clone(), "the devices")
-        .help(help),
+        .help(either(&[
+            nearest_values("global_batch", &near),
+            nearest_values("local_batch", &locals),
+        ])),
     )
 }
 
@@ -221,10 +316,8 @@ fn warmup_fits_the_run(r: &Recipe) -> Option<Diagnostic> {
     }
     Some(
         Diagnostic::error(format!(
-            "`schedule.warmup_steps` = {} is longer than the run of {} step{}",
-            shown(&r.schedule.warmup_steps),
-            steps,
-            if steps == 1 { "" } else { "s" }
+            "`schedule.warmup_steps` = {warmup} is longer than the run of {}",
+            count(steps, "step")
         ))
         .at(r.schedule.warmup_steps.at.clone())
         .label(format!("must be at most {steps}"))
@@ -233,29 +326,19 @@ fn warmup_fits_the_run(r: &Recipe) -> Option<Diagnostic> {
     )
 }
 
-fn name_is_a_folder_name(r: &Recipe) -> Option<Diagnostic> {
-    const LONGEST: usize = 63;
-    let name = &*r.name;
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if !name.is_empty()
-        && name.len() <= LONGEST
-        && name.chars().all(legal)
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-    {
+/// Token counts go on from here in 64 bits.
+fn tokens_can_be_counted(r: &Recipe) -> Option<Diagnostic> {
+    const MOST_TOKENS: u128 = 1_000_000_000_000_000_000;
+    let batch = r.training.global_batch.fixed().unwrap_or_else(|| batch_step(r));
+    let per_step = u128::from(batch) * u128::from(*r.training.sequence_length);
+    let tokens = per_step * u128::from(*r.training.steps);
+    if tokens <= MOST_TOKENS {
         return None;
     }
-    let mut near: String =
-        name.chars().map(|c| if legal(c) { c } else { '-' }).take(LONGEST).collect();
-    near = near.trim_start_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned();
-    if near.is_empty() {
-        "my-run".clone_into(&mut near);
-    }
     Some(
-        Diagnostic::error(format!("`name` = \"{}\" cannot name a run folder", name.escape_debug()))
-            .at(r.name.at.clone())
-            .label(format!(
-                "up to {LONGEST} letters, digits, `-`, `_`, `.`, the first a letter or digit"
-            ))
-            .help(format!("for example: name = \"{near}\"")),
+        Diagnostic::error(format!("the run would read {tokens} tokens, more than can be counted"))
+            .at(r.training.steps.at.clone())
+            .label(format!("each step reads {per_step} tokens"))
+            .help(format!("write steps = {}, or less", MOST_TOKENS / per_step)),
     )
 }

@@ -46,6 +46,13 @@ pub struct Loc {
     pub span: Range<usize>,
 }
 
+impl Loc {
+    /// Where it starts, in an order that follows reading: by source, then by place.
+    pub(crate) fn start(&self) -> (SourceId, usize) {
+        (self.source, self.span.start)
+    }
+}
+
 /// A setting with the place where it was written; `at` is empty for a default.
 #[derive(Clone, Debug)]
 pub struct Item<T> {

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::diagnostic::Diagnostic;
 use crate::source::{Loc, SourceId};
 
 /// A value as it was written.
@@ -18,10 +17,11 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Text(String),
-    Integer(i64),
+    /// A number beyond 128 bits is the largest or smallest of them: all are out of every range.
+    Integer(i128),
     Float(f64),
     Boolean(bool),
-    /// Legal TOML that no key takes (a date, an integer beyond 64 bits), with its name for messages.
+    /// Legal TOML that no key takes (a date), with its name for messages.
     Other(&'static str),
     List(Vec<Node>),
     Table(Table),
@@ -45,6 +45,16 @@ impl Table {
     }
 }
 
+impl Node {
+    /// The table that this is, if it is one.
+    pub(crate) fn table(&self) -> Option<&Table> {
+        match &self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+}
+
 impl Value {
     /// The name of the kind with its article, for messages.
     pub(crate) fn kind(&self) -> &'static str {
@@ -60,43 +70,7 @@ impl Value {
     }
 }
 
-/// Parses a whole document; every syntax error becomes a diagnostic.
-pub(crate) fn parse_document(source: SourceId, text: &str) -> Result<Table, Vec<Diagnostic>> {
-    let (table, errors) = DeTable::parse_recoverable(text);
-    if errors.is_empty() {
-        return Ok(table_of(source, table.get_ref()));
-    }
-    // A file that is not TOML at all gives an error for each of its lines: the first ones say enough.
-    const SHOWN: usize = 5;
-    let hidden = errors.len().saturating_sub(SHOWN);
-    let mut diagnostics: Vec<Diagnostic> = errors
-        .into_iter()
-        .take(SHOWN)
-        .map(|error| {
-            let span = error.span().unwrap_or(0..0);
-            Diagnostic::error(format!("invalid TOML: {}", error.message().trim()))
-                .at(Loc { source, span: grown(text, span) })
-        })
-        .collect();
-    if let (Some(last), true) = (diagnostics.last_mut(), hidden > 0) {
-        last.help =
-            Some(format!("{hidden} more syntax errors follow; is this a titan-tpu recipe?"));
-    }
-    Err(diagnostics)
-}
-
-/// An empty span would underline nothing: take the character after it, or the one before at the end.
-fn grown(text: &str, span: Range<usize>) -> Range<usize> {
-    if !span.is_empty() {
-        return span;
-    }
-    match text[span.start.min(text.len())..].chars().next() {
-        Some(c) if c != '\n' => span.start..span.start + c.len_utf8(),
-        _ => span,
-    }
-}
-
-fn table_of(source: SourceId, table: &DeTable<'_>) -> Table {
+pub(crate) fn table_of(source: SourceId, table: &DeTable<'_>) -> Table {
     let mut entries: Vec<Entry> = table
         .iter()
         .map(|(key, value)| Entry {
@@ -105,17 +79,18 @@ fn table_of(source: SourceId, table: &DeTable<'_>) -> Table {
             node: node_of(source, value.get_ref(), value.span()),
         })
         .collect();
-    entries.sort_by_key(|entry| entry.key_at.span.start);
+    entries.sort_by_key(|entry| entry.key_at.start());
     Table(entries)
 }
 
 fn node_of(source: SourceId, value: &DeValue<'_>, span: Range<usize>) -> Node {
     let value = match value {
         DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-            Ok(integer) => Value::Integer(integer),
-            Err(_) => Value::Other("an integer beyond 64 bits"),
-        },
+        DeValue::Integer(number) => {
+            let digits = number.as_str();
+            let beyond = if digits.starts_with('-') { i128::MIN } else { i128::MAX };
+            Value::Integer(i128::from_str_radix(digits, number.radix()).unwrap_or(beyond))
+        }
         DeValue::Float(number) => match number.as_str().parse() {
             Ok(float) => Value::Float(float),
             Err(_) => Value::Other("a float that cannot be read"),
@@ -144,50 +119,4 @@ pub(crate) fn overlay(lower: &mut Table, upper: Table) {
             None => lower.0.push(entry),
         }
     }
-}
-
-/// Parses one `--set KEY=VALUE`. The value is TOML; a bare word is taken as a string.
-pub(crate) fn parse_override(source: SourceId, text: &str) -> Result<Table, Diagnostic> {
-    let whole = Loc { source, span: 0..text.len() };
-    let Some((key, value)) = text.split_once('=') else {
-        return Err(Diagnostic::error("`--set` needs KEY=VALUE")
-            .at(whole)
-            .label("no `=` here")
-            .help("for example: --set training.steps=100"));
-    };
-    // `key = value` is itself a TOML document, so keys with dots and quotes, and values of any kind,
-    // mean here what they mean in a file, and the spans point into the argument.
-    let (table, errors) = DeTable::parse_recoverable(text);
-    if errors.is_empty() && !value.trim().is_empty() {
-        return Ok(table_of(source, table.get_ref()));
-    }
-    let path: Vec<&str> = key.trim().split('.').collect();
-    if path.iter().any(|part| part.is_empty() || !part.chars().all(is_bare_key)) {
-        return Err(Diagnostic::error("`--set` needs a key of the recipe before the `=`")
-            .at(Loc { source, span: 0..key.len() })
-            .label("not a key")
-            .help("for example: --set training.steps=100"));
-    }
-    let start = key.len() + 1;
-    let at = Loc { source, span: start..text.len() };
-    let node = Node { value: Value::Text(value.trim().to_owned()), at };
-    let mut offset = 0;
-    let mut spans = Vec::new();
-    for part in key.split('.') {
-        let trimmed = offset + (part.len() - part.trim_start().len());
-        spans.push(Loc { source, span: trimmed..trimmed + part.trim().len() });
-        offset += part.len() + 1;
-    }
-    let nested = path.iter().zip(spans).rev().fold(node, |node, (part, key_at)| Node {
-        at: node.at.clone(),
-        value: Value::Table(Table(vec![Entry { key: (*part).to_owned(), key_at, node }])),
-    });
-    match nested.value {
-        Value::Table(table) => Ok(table),
-        _ => Err(Diagnostic::error("`--set` needs KEY=VALUE").at(whole)),
-    }
-}
-
-fn is_bare_key(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }

@@ -83,20 +83,37 @@ pub(crate) fn nearest<'a>(
     typed: &str,
     words: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let typed = typed.to_ascii_lowercase().replace('-', "_");
     let words: Vec<&str> = words.into_iter().collect();
-    if let Some((_, ours)) = SYNONYMS.iter().find(|(theirs, _)| *theirs == typed)
-        && let Some(word) = words.iter().find(|word| *word == ours)
-    {
-        return Some(word);
-    }
-    let score =
-        |word: &str| strsim::jaro_winkler(&typed, &word.to_ascii_lowercase().replace('-', "_"));
+    synonym(typed, &words).or_else(|| similar(typed, &words, JARO_WINKLER))
+}
+
+/// The word of `words` that another trainer calls `typed`.
+pub(crate) fn synonym<'a>(typed: &str, words: &[&'a str]) -> Option<&'a str> {
+    let typed = plain(typed)?;
+    let ours = SYNONYMS.iter().filter(|(theirs, _)| *theirs == typed);
+    ours.flat_map(|(_, ours)| words.iter().find(|word| *word == ours)).next().copied()
+}
+
+/// The word of `words` that looks most like `typed`, if the two differ by a few letters or if their Jaro-Winkler
+/// similarity, which favours a common beginning, is at least `alike`.
+pub(crate) fn similar<'a>(typed: &str, words: &[&'a str], alike: f64) -> Option<&'a str> {
+    let typed = plain(typed)?;
+    let score = |word: &str| plain(word).map_or(0.0, |word| strsim::jaro_winkler(&typed, &word));
     let close = |word: &&str| {
-        let edits = strsim::damerau_levenshtein(&typed, &word.to_ascii_lowercase());
-        edits <= 1 + word.len() / 5 || score(word) >= 0.86
+        let edits = plain(word).map_or(usize::MAX, |w| strsim::damerau_levenshtein(&typed, &w));
+        edits <= 1 + word.len() / 5 && 3 * edits <= word.len() || score(word) >= alike
     };
-    words.iter().copied().filter(|word| close(word)).max_by(|a, b| score(a).total_cmp(&score(b)))
+    words.iter().copied().filter(close).max_by(|a, b| score(a).total_cmp(&score(b)))
+}
+
+/// The similarity from which a word of the same table is taken for a misspelling.
+pub(crate) const JARO_WINKLER: f64 = 0.86;
+
+/// A word without its case and dashes. Nobody misspells a word as one of this length, and comparing takes its
+/// square.
+fn plain(word: &str) -> Option<String> {
+    const LONGEST: usize = 64;
+    (word.len() <= LONGEST).then(|| word.to_lowercase().replace('-', "_"))
 }
 
 /// What TorchTitan, MaxText, transformers and nanoGPT call the same setting.
@@ -149,6 +166,14 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("dataset", "sources"),
     ("dtype", "compute"),
     ("mixed_precision_param", "compute"),
+    ("name", "family"),
+    ("flavor", "size"),
+    ("train", "training"),
+    ("bf16", "bfloat16"),
+    ("fp32", "float32"),
+    ("gpu", "cuda"),
+    ("nvidia", "cuda"),
+    ("tpu", "tpu7x"),
     ("mixed_precision_reduce", "reduce"),
 ];
 

@@ -1,14 +1,16 @@
 //! `[data]`: what the model reads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::diagnostic::Diagnostic;
+use crate::files::{NO_SUCH_FILE, Unusable};
 use crate::reader::Context;
+use crate::shown::{Shown, ShownPath};
 use crate::source::Item;
 use crate::tree::{Node, Table, Value};
-use crate::words::{choice, nearest};
+use crate::words::choice;
 
 choice! {
     /// How text becomes tokens.
@@ -39,103 +41,93 @@ impl Data {
         let mut t = cx.section(root, "data");
         let tokenizer = t.choice::<TokenizerKind>("tokenizer");
         let tokenizer = t.or(tokenizer, TokenizerKind::Bytes);
-        let list = t.list("sources");
+        let list = t.list("sources", EXAMPLE);
         let read = list.map(|(nodes, at)| {
             if nodes.is_empty() {
                 let empty = Diagnostic::error("`data.sources` is empty")
                     .at(at.clone())
                     .label("needs at least one source")
-                    .help("for example: sources = [{ path = \"corpus.txt\" }]");
+                    .help(format!("for example: sources = {EXAMPLE}"));
                 t.reject("sources", empty);
             }
-            let mut sources = Vec::new();
-            for node in nodes {
-                match read_source(t.context(), node) {
-                    Ok(source) => sources.push(source),
-                    Err(problem) => t.reject("sources", problem),
-                }
-            }
+            let nodes = nodes.iter().enumerate();
+            let sources = nodes.filter_map(|(n, node)| read_source(t.context(), n, node)).collect();
             Item::written(sources, at)
         });
-        let sources = t.required(read, Vec::new(), "[{ path = \"corpus.txt\" }]");
+        let sources = t.required(read, Vec::new(), EXAMPLE);
+        t.later(&["on_bad_record"]);
         t.finish();
         Self { tokenizer, sources }
     }
 }
 
-fn read_source(cx: &mut Context<'_>, node: &Node) -> Result<DataSource, Diagnostic> {
-    const EXAMPLE: &str = "for example: { path = \"corpus.txt\" }";
-    let Value::Table(table) = &node.value else {
-        return Err(Diagnostic::error(format!(
-            "a data source must be a table, found {}",
-            node.value.kind()
-        ))
-        .at(node.at.clone())
-        .label("not a table")
-        .help(EXAMPLE));
+const EXAMPLE: &str = "[{ path = \"corpus.txt\" }]";
+
+fn read_source(cx: &mut Context<'_>, index: usize, node: &Node) -> Option<DataSource> {
+    let example = match &node.value {
+        Value::Text(path) => format!("write {{ path = \"{}\" }}", Shown(path)),
+        _ => format!("for example: sources = {EXAMPLE}"),
     };
-    for entry in &table.0 {
-        if entry.key != "path" {
-            let help = match nearest(&entry.key, ["path"]) {
-                Some(word) => format!("did you mean `{word}`?"),
-                None => "a data source has one key: path".to_owned(),
-            };
-            return Err(Diagnostic::error(format!("unknown key `{}` in a data source", entry.key))
-                .at(entry.key_at.clone())
-                .label("unknown key")
-                .help(help));
-        }
+    let mut t = cx.entry("data.sources", index, node, &example)?;
+    let text = t.text("path");
+    if !t.has("path") {
+        t.lacks("path", "\"corpus.txt\"");
     }
-    let Some(entry) = table.get("path") else {
-        return Err(Diagnostic::error("a data source has no `path`")
-            .at(node.at.clone())
-            .label("needs a path")
-            .help(EXAMPLE));
-    };
-    let at = entry.node.at.clone();
-    let Value::Text(text) = &entry.node.value else {
-        return Err(Diagnostic::error(format!(
-            "`path` must be a string, found {}",
-            entry.node.value.kind()
-        ))
-        .at(at)
-        .label("expected a string"));
-    };
+    let path = text.and_then(|text| match usable(t.context(), &text) {
+        Ok(path) => Some(Item { value: path, at: text.at }),
+        Err(problem) => {
+            t.reject("path", problem.at(text.at));
+            None
+        }
+    });
+    t.later(&["weight"]);
+    t.finish();
+    path.map(|path| DataSource { path })
+}
+
+/// The absolute path of a data file that can be read.
+fn usable(cx: &Context<'_>, text: &Item<String>) -> Result<PathBuf, Diagnostic> {
+    let shown = ShownPath(&**text);
     if text.is_empty() || text.contains('\0') {
-        return Err(Diagnostic::error("`path` must name a file")
-            .at(at)
+        return Err(Diagnostic::error("a data source must name a file")
             .label("not a path")
-            .help(EXAMPLE));
+            .help("for example: path = \"corpus.txt\""));
     }
     if let Some((scheme, _)) = text.split_once("://") {
+        let scheme = Shown(scheme);
         return Err(Diagnostic::error(format!(
             "data from {scheme}:// is not supported by this version"
         ))
-        .at(at)
         .label("not supported yet")
         .help("copy the data to a local file and name that"));
     }
-    let path = cx.sources.get(at.source).base.join(text);
+    let base = text.at.as_ref().map(|at| &*cx.sources.get(at.source).base);
+    let base = base.unwrap_or(Path::new(""));
+    let path = base.join(&**text);
     if path.to_str().is_none() {
-        let folder = "its folder's name is not valid UTF-8, which a recipe cannot hold";
-        return Err(Diagnostic::error(format!("cannot use the data file `{text}`: {folder}"))
-            .at(at)
-            .label(folder)
+        let folder = "the name of its folder is not valid UTF-8, which a recipe cannot hold";
+        return Err(Diagnostic::error(format!("cannot use the data file `{shown}`: {folder}"))
+            .label("in this folder")
             .help("rename the folder, or give an absolute path elsewhere"));
     }
-    if let Err(problem) = (cx.probe)(&path) {
-        let help = if path.is_absolute() && text.as_str() == path.as_os_str() {
-            "a data source is a file of text that this user can read".to_owned()
-        } else {
-            format!(
-                "a relative path starts from the recipe's folder, so this is {}",
-                path.display()
-            )
-        };
-        return Err(Diagnostic::error(format!("cannot read the data file `{text}`: {problem}"))
-            .at(at)
-            .label(problem)
-            .help(help));
+    let Err(Unusable { why, near }) = (cx.probe)(&path) else {
+        return Ok(path);
+    };
+    let mut help = Vec::new();
+    if let Some(near) = near {
+        help.push(format!("did you mean `{}`?", ShownPath(near_text(text, &near))));
     }
-    Ok(DataSource { path: Item::written(path, at) })
+    if text.starts_with('~') {
+        help.push("`~` has no meaning here: write the whole path".to_owned());
+    } else if why == NO_SUCH_FILE && path != Path::new(&**text) {
+        help.push(format!("relative paths here start from {}", ShownPath(base)));
+    }
+    let problem = Diagnostic::error(format!("cannot read the data file `{shown}`: {why}"));
+    let problem = problem.label(why);
+    Err(if help.is_empty() { problem } else { problem.help(help.join("\n")) })
+}
+
+/// The path that was written, with the name of the file `near`.
+fn near_text(text: &str, near: &Path) -> PathBuf {
+    Path::new(text).with_file_name(near.file_name().unwrap_or_default())
 }

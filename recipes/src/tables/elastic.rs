@@ -18,6 +18,7 @@ impl Elastic {
         let mut t = cx.section(root, "elastic");
         let grace_seconds = t.integer("grace_seconds", 1, 3600);
         let grace_seconds = t.or(grace_seconds, 30);
+        t.later(&["min_slices", "max_restarts"]);
         t.finish();
         Self { grace_seconds }
     }

@@ -46,6 +46,7 @@ impl Hardware {
         let threads = t.auto_or_integer("threads_per_device", 1, 4096);
         let threads_per_device = t.or(threads, Auto::Auto);
         let peak_tflops = t.number("peak_tflops", POSITIVE);
+        t.later(&["topology", "slices"]);
         t.finish();
         Self { accelerator, devices, threads_per_device, peak_tflops }
     }

@@ -2,12 +2,11 @@
 
 use serde::Serialize;
 
-use crate::diagnostic::Diagnostic;
 use crate::presets::{LLAMA3, Preset};
-use crate::reader::{Context, POSITIVE};
+use crate::reader::{Context, POSITIVE, no_choice};
 use crate::source::Item;
 use crate::tree::Table;
-use crate::words::{Choice, choice, nearest};
+use crate::words::choice;
 
 choice! {
     /// A family of architectures.
@@ -52,7 +51,15 @@ pub struct Model {
     pub init_std: Item<f64>,
 }
 
-const MOST: u64 = 1 << 24;
+/// Keys that a preset gives, and that are required without one.
+const DIMENSIONS: &[&str] =
+    &["vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads"];
+
+// The ranges are far beyond any published model, and small enough that parameters, and FLOPs per token with the
+// longest sequence, fit in 64 bits: nothing downstream can overflow.
+pub(crate) const MOST_HIDDEN: u64 = 1 << 20;
+const MOST_HEADS: u64 = 1 << 12;
+pub(crate) const MOST_HEAD_DIM: u64 = 1 << 12;
 
 impl Model {
     pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Self {
@@ -63,54 +70,43 @@ impl Model {
             Family::Llama3 => LLAMA3,
         };
         let size = t.text("size");
-        let mut preset: Option<&Preset> = None;
-        if let Some(size) = &size {
-            preset = presets.iter().find(|p| p.size == size.value);
-            if preset.is_none() {
-                let names: Vec<&str> = presets.iter().map(|p| p.size).collect();
-                let allowed = format!("sizes of {}: \"{}\"", family.word(), names.join("\", \""));
-                let help = match nearest(size, names.iter().copied()) {
-                    Some(word) => format!("did you mean \"{word}\"? {allowed}"),
-                    None => format!("{allowed}; or leave `size` out and give every dimension"),
-                };
-                let diagnostic = Diagnostic::error(format!(
-                    "`model.size` has no choice \"{}\" for the family {}",
-                    size.value,
-                    family.word()
-                ))
-                .at(size.at.clone())
-                .label("unknown size")
-                .help(help);
-                t.reject("size", diagnostic);
-            }
+        let named = size.as_ref().map(|size| presets.iter().find(|p| p.size == size.value));
+        let preset = named.flatten();
+        // The size of a family that is not known is not known either.
+        if let (Some(size), None, Some(_)) = (&size, preset, &family.at) {
+            let sizes: Vec<&str> = presets.iter().map(|p| p.size).collect();
+            let problem = no_choice("model.size", size, &sizes, &[]);
+            t.reject("size", problem.at(size.at.clone()).label("unknown size"));
         }
-        // Without a preset each dimension is required. After a wrong `size` the smallest preset stands in, so
-        // that one mistake is not reported ten times.
-        let stand_in = preset.or(size.as_ref().map(|_| &presets[0]));
+        // Without a size each dimension is required, and a recipe without any of them lacks a size. Where the
+        // size is wrong, the smallest stands in, so that one mistake is not reported seven times.
+        let any_dimension = DIMENSIONS.iter().any(|key| t.has(key));
+        if !t.has("size") && !any_dimension {
+            t.lacks("size", "\"tiny\"");
+        }
+        let required = !t.has("size") && any_dimension;
+        let stand_in = preset.unwrap_or(&presets[0]);
         let mut dimension = |key: &'static str, most: u64, of: fn(&Preset) -> u64| {
-            let item = t.integer(key, 1, most);
-            match stand_in {
-                Some(preset) => t.or(item, of(preset)),
-                None => t.required(item, of(&presets[0]), &of(&presets[0]).to_string()),
-            }
+            let (item, value) = (t.integer(key, 1, most), of(stand_in));
+            if required { t.required(item, value, &value.to_string()) } else { t.or(item, value) }
         };
-        let vocab_size = dimension("vocab_size", MOST, |p| p.vocab_size);
-        let hidden_size = dimension("hidden_size", MOST, |p| p.hidden_size);
-        let intermediate_size = dimension("intermediate_size", MOST, |p| p.intermediate_size);
-        let num_layers = dimension("num_layers", 10_000, |p| p.num_layers);
-        let num_heads = dimension("num_heads", 65_536, |p| p.num_heads);
-        let num_kv_heads = dimension("num_kv_heads", 65_536, |p| p.num_kv_heads);
-        let head_dim = t.integer("head_dim", 2, 65_536);
+        let vocab_size = dimension("vocab_size", 1 << 24, |p| p.vocab_size);
+        let hidden_size = dimension("hidden_size", MOST_HIDDEN, |p| p.hidden_size);
+        let intermediate_size = dimension("intermediate_size", 1 << 22, |p| p.intermediate_size);
+        let num_layers = dimension("num_layers", 1 << 12, |p| p.num_layers);
+        let num_heads = dimension("num_heads", MOST_HEADS, |p| p.num_heads);
+        let num_kv_heads = dimension("num_kv_heads", MOST_HEADS, |p| p.num_kv_heads);
+        let head_dim = t.integer("head_dim", 2, MOST_HEAD_DIM);
         let head_dim = t.or(head_dim, (hidden_size.value / num_heads.value).max(1));
-        let fallback = stand_in.unwrap_or(&presets[0]);
         let rope_theta = t.number("rope_theta", POSITIVE);
-        let rope_theta = t.or(rope_theta, fallback.rope_theta);
+        let rope_theta = t.or(rope_theta, stand_in.rope_theta);
         let norm_eps = t.number("norm_eps", POSITIVE);
         let norm_eps = t.or(norm_eps, 1e-5);
         let tie_embeddings = t.boolean("tie_embeddings");
-        let tie_embeddings = t.or(tie_embeddings, fallback.tie_embeddings);
+        let tie_embeddings = t.or(tie_embeddings, stand_in.tie_embeddings);
         let init_std = t.number("init_std", POSITIVE);
         let init_std = t.or(init_std, 0.02);
+        t.later(&["init", "num_experts"]);
         t.finish();
         Self {
             family,

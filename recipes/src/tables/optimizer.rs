@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::diagnostic::Diagnostic;
 use crate::reader::{BELOW_ONE, Context, NOT_NEGATIVE, POSITIVE};
-use crate::source::{Item, Loc};
+use crate::source::Item;
 use crate::tree::Table;
 use crate::words::choice;
 
@@ -38,6 +38,10 @@ pub struct Optimizer {
     pub weight_decay: Item<f64>,
 }
 
+const BETAS: [f64; 2] = [0.9, 0.95];
+const EPSILON: f64 = 1e-8;
+const MOMENTUM: f64 = 0.0;
+
 impl Optimizer {
     pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Self {
         let mut t = cx.section(root, "optimizer");
@@ -45,28 +49,30 @@ impl Optimizer {
         let name = t.or(name, OptimizerName::AdamW);
         let learning_rate = t.number("learning_rate", POSITIVE);
         let learning_rate = t.required(learning_rate, 1e-3, "3e-4");
-        let betas = t.numbers::<2>("betas", BELOW_ONE);
-        let betas = t.or(betas, [0.9, 0.95]);
+        let betas = t.numbers::<2>("betas", BELOW_ONE, "[0.9, 0.95]");
+        let betas = t.or(betas, BETAS);
         let epsilon = t.number("epsilon", POSITIVE);
-        let epsilon = t.or(epsilon, 1e-8);
+        let epsilon = t.or(epsilon, EPSILON);
         let momentum = t.number("momentum", BELOW_ONE);
-        let momentum = t.or(momentum, 0.0);
+        let momentum = t.or(momentum, MOMENTUM);
         let weight_decay = t.number("weight_decay", NOT_NEGATIVE);
         let decay = match *name {
             OptimizerName::AdamW => 0.1,
             OptimizerName::Sgd => 0.0,
         };
         let weight_decay = t.or(weight_decay, decay);
-        let idle: &[(&str, &Option<Loc>)] = match *name {
-            OptimizerName::AdamW => &[("momentum", &momentum.at)],
-            OptimizerName::Sgd => &[("betas", &betas.at), ("epsilon", &epsilon.at)],
+        // A resolved recipe spells out the defaults, which are no reason for a warning.
+        let momentum_at = momentum.at.as_ref().filter(|_| *momentum != MOMENTUM);
+        let betas_at = betas.at.as_ref().filter(|_| *betas != BETAS);
+        let epsilon_at = epsilon.at.as_ref().filter(|_| *epsilon != EPSILON);
+        let idle = match *name {
+            OptimizerName::AdamW => [("momentum", momentum_at), ("", None)],
+            OptimizerName::Sgd => [("betas", betas_at), ("epsilon", epsilon_at)],
         };
         for (key, at) in idle {
             if let Some(at) = at {
-                let warning =
-                    Diagnostic::warning(format!("`optimizer.{key}` has no effect with {}", *name))
-                        .at((*at).clone())
-                        .label("not used");
+                let message = format!("`optimizer.{key}` has no effect with {}", *name);
+                let warning = Diagnostic::warning(message).at(at.clone()).label("not used");
                 t.context().diagnostics.push(warning);
             }
         }

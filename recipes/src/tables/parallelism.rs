@@ -23,6 +23,7 @@ impl Parallelism {
         let replicate = t.or(replicate, 1);
         let shard = t.auto_or_integer("shard", 1, 1 << 20);
         let shard = t.or(shard, Auto::Auto);
+        t.later(&["expert", "tensor", "context"]);
         t.finish();
         Self { replicate, shard }
     }

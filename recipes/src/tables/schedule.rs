@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::reader::{Context, FRACTION};
 use crate::source::Item;
+use crate::tables::training::MOST_STEPS;
 use crate::tree::Table;
 use crate::words::choice;
 
@@ -38,7 +39,7 @@ impl Schedule {
         let mut t = cx.section(root, "schedule");
         let kind = t.choice_with::<ScheduleKind>("kind", LATER);
         let kind = t.or(kind, ScheduleKind::Cosine);
-        let warmup_steps = t.integer("warmup_steps", 0, 1_000_000_000_000);
+        let warmup_steps = t.integer("warmup_steps", 0, MOST_STEPS);
         let warmup_steps = t.or(warmup_steps, 0);
         let final_fraction = t.number("final_fraction", FRACTION);
         let final_fraction = t.or(final_fraction, 0.1);

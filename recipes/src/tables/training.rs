@@ -33,16 +33,20 @@ fn number_or_none<S: serde::Serializer>(item: &Item<Option<f64>>, s: S) -> Resul
     }
 }
 
+pub(crate) const MOST_STEPS: u64 = 1_000_000_000;
+pub(crate) const MOST_LOCAL_BATCH: u64 = 1 << 20;
+pub(crate) const MOST_GLOBAL_BATCH: u64 = 1 << 32;
+
 impl Training {
     pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Self {
         let mut t = cx.section(root, "training");
-        let steps = t.integer("steps", 1, 1_000_000_000_000);
+        let steps = t.integer("steps", 1, MOST_STEPS);
         let steps = t.required(steps, 1, "1000");
         let sequence_length = t.integer("sequence_length", 1, 1 << 24);
         let sequence_length = t.required(sequence_length, 1, "4096");
-        let local_batch = t.integer("local_batch", 1, 1 << 20);
+        let local_batch = t.integer("local_batch", 1, MOST_LOCAL_BATCH);
         let local_batch = t.required(local_batch, 1, "8");
-        let global_batch = t.auto_or_integer("global_batch", 1, 1 << 40);
+        let global_batch = t.auto_or_integer("global_batch", 1, MOST_GLOBAL_BATCH);
         let global_batch = t.or(global_batch, Auto::Auto);
         let gradient_clip = t.number_or_none("gradient_clip", POSITIVE);
         let gradient_clip = t.or(gradient_clip, Some(1.0));
