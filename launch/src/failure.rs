@@ -38,7 +38,9 @@ impl Failure {
     /// A failure of the file system while doing `what`.
     pub(crate) fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
         let exit = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Exit::NoSpace,
             _ => Exit::Usage,
         };
         Self::new(exit, format!("{what}: {error}"))

@@ -7,6 +7,7 @@ mod cli;
 mod console;
 mod exit;
 mod failure;
+mod setup;
 mod setup_command;
 mod train;
 mod words;

@@ -1,9 +1,11 @@
 //! `titan-tpu train`: from a recipe to a trained model.
 
+mod progress;
 mod recorder;
 mod run;
 mod run_dir;
 mod shell;
+mod signals;
 mod supervisor;
 
 use std::path::PathBuf;

@@ -1,11 +1,9 @@
 //! A run from its first process to its last: the loop that turns events into records, lines and actions.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use signal_hook::iterator::Signals;
 use titan_recipes::{Layout, Recipe};
 use titan_trainer::failure::FailureClass;
 use titan_trainer::ledger;
@@ -13,11 +11,12 @@ use titan_trainer::metrics::{Assembler, Meter, StepRecord};
 use titan_trainer::protocol::{HostMessage, PROTOCOL, RankMessage};
 use titan_trainer::spec::RunSpec;
 
+use super::progress::{Progress, plain};
 use super::recorder::{ATTEMPT, Recorder};
 use super::run_dir::{RunDir, host_name};
 use super::shell::{WorkerSettings, Workers, log_path};
 use super::supervisor::{Action, Event, How, RankFailure, Supervisor, Verdict, describe};
-use super::{Data, Reached};
+use super::{Data, Reached, signals};
 use crate::console::{Console, Style};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -26,9 +25,6 @@ use crate::words;
 
 /// Lines of a worker's log that a failure quotes.
 const QUOTED_LINES: usize = 12;
-
-/// Steps that the shown throughput and remaining time are averaged over.
-const WINDOW: usize = 20;
 
 /// Everything that is settled before the first process starts.
 pub(super) struct Run<'a> {
@@ -87,7 +83,7 @@ impl Run<'_> {
 
     fn supervise(&self, recorder: &mut Recorder, reached: &mut Reached) -> Result<Exit, Failure> {
         let (sender, events) = channel();
-        forward_signals(sender.clone())
+        signals::forward(sender.clone())
             .map_err(|error| Failure::io("cannot watch for signals", &error))?;
         let settings = WorkerSettings {
             python: self.environment.python().to_owned(),
@@ -206,13 +202,9 @@ impl Session<'_, '_> {
                 }
             }
             Event::Signal(signal) => {
-                let step = self.supervisor.last_step();
-                let text = if step == 0 {
-                    "ending".to_owned()
-                } else {
-                    format!("ending after step {}", step + 1)
-                };
-                console.block(&format!("{signal}: {text}; once more to kill"));
+                let started = self.supervisor.last_step() > 0;
+                let when = if started { "after the step under way" } else { "now" };
+                console.block(&format!("{signal}: ending {when}; once more to kill"));
                 self.recorder.event(&ledger::Event::StopRequested { signal })?;
             }
             _ => {}
@@ -338,33 +330,13 @@ impl Session<'_, '_> {
     }
 
     fn summarize(&self, ending: &str) {
-        let (run, progress) = (self.run, &self.progress);
-        let meter = progress.assembler.meter();
-        let steps = progress.steps_done;
-        let rate = meter.tokens_per_second(steps, progress.seconds);
-        let mut text = format!("{ending}: {}", words::plural(steps, "step"));
-        if let (Some(first), Some(last)) = (progress.first_loss, progress.recent_loss()) {
-            text.push_str(&format!(
-                " in {}, loss {first:.3} -> {last:.3} (mean of the last {}), {} tokens/s ({} per device)",
-                words::seconds(progress.seconds),
-                progress.recent.len(),
-                words::count(rate),
-                words::count(rate / run.layout.world as f64),
-            ));
-        }
-        run.console.line(&text);
-        if steps > 0 {
-            run.console.line(&match meter.mfu(rate) {
-                Ok(Some(fraction)) => format!(
-                    "MFU {:.1} % (causal convention, peak {} TFLOP/s per device from the recipe)",
-                    100.0 * fraction,
-                    run.recipe.hardware.peak_tflops.as_ref().map_or(0.0, |peak| peak.value),
-                ),
-                Ok(None) => {
-                    format!("MFU n/a (no peak known for {})", *run.recipe.hardware.accelerator)
-                }
-                Err(error) => error.to_string(),
-            });
+        let run = self.run;
+        let peak = match &run.recipe.hardware.peak_tflops {
+            Some(peak) => format!("peak {} TFLOP/s per device from the recipe", peak.value),
+            None => format!("no peak known for {}", *run.recipe.hardware.accelerator),
+        };
+        for line in self.progress.summary(ending, run.layout.world, &peak) {
+            run.console.line(&line);
         }
         run.console.line(&format!("run directory: {}", shown(run.run_dir.path())));
     }
@@ -376,82 +348,6 @@ struct FirstStep {
     seconds: f64,
 }
 
-/// What is known about the steps so far.
-struct Progress {
-    assembler: Assembler,
-    steps: u64,
-    steps_done: u64,
-    /// Wall time of all steps.
-    seconds: f64,
-    first_loss: Option<f64>,
-    /// Loss and seconds of the last steps.
-    recent: VecDeque<(f64, f64)>,
-}
-
-impl Progress {
-    fn new(assembler: Assembler, steps: u64) -> Self {
-        Self {
-            assembler,
-            steps,
-            steps_done: 0,
-            seconds: 0.0,
-            first_loss: None,
-            recent: VecDeque::with_capacity(WINDOW + 1),
-        }
-    }
-
-    fn add(&mut self, step: titan_trainer::protocol::RankStep) -> Option<StepRecord> {
-        let record = self.assembler.add(step)?;
-        self.steps_done += 1;
-        self.seconds += record.step_seconds;
-        self.first_loss.get_or_insert(record.loss);
-        self.recent.push_back((record.loss, record.step_seconds));
-        if self.recent.len() > WINDOW {
-            self.recent.pop_front();
-        }
-        Some(record)
-    }
-
-    fn recent_seconds(&self) -> f64 {
-        self.recent.iter().map(|(_, seconds)| seconds).sum()
-    }
-
-    fn recent_loss(&self) -> Option<f64> {
-        let sum: f64 = self.recent.iter().map(|(loss, _)| loss).sum();
-        (!self.recent.is_empty()).then(|| sum / self.recent.len() as f64)
-    }
-
-    /// The words beside the progress bar.
-    fn live(&self, record: &StepRecord) -> String {
-        let shown = self.recent.len() as u64;
-        let rate = self.assembler.meter().tokens_per_second(shown, self.recent_seconds());
-        let left = (self.steps - record.step) as f64 * self.recent_seconds() / shown.max(1) as f64;
-        format!(
-            "{}/{}  loss {:.4}  {} tokens/s  {} left",
-            record.step,
-            self.steps,
-            record.loss,
-            words::count(rate),
-            words::seconds(left),
-        )
-    }
-}
-
-/// A step as a line of text.
-fn plain(record: &StepRecord, steps: u64) -> String {
-    let width = steps.to_string().len();
-    let mfu = record.mfu.map_or_else(String::new, |mfu| format!("  mfu {:.1} %", 100.0 * mfu));
-    format!(
-        "step {:>width$}/{steps}  loss {:.5}  grad_norm {:.3}  lr {:.2e}  {} tokens/s  {}{mfu}",
-        record.step,
-        record.loss,
-        record.grad_norm,
-        record.lr,
-        words::count(record.tokens_per_second),
-        words::seconds(record.step_seconds),
-    )
-}
-
 fn reason(failure: &RankFailure) -> String {
     match &failure.how {
         How::Reported(_, failure) => failure.message.clone(),
@@ -459,47 +355,19 @@ fn reason(failure: &RankFailure) -> String {
     }
 }
 
-/// The last lines of a log that say something.
+/// The lines of a log that say most: from a crash report of Python on, or else the last ones.
 fn last_lines(log: &Path) -> Vec<String> {
+    const CRASH: &str = "Fatal Python error";
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(QUOTED_LINES)..]
-        .iter()
-        .map(|line| (*line).to_owned())
-        .collect()
+    let last = lines.len().saturating_sub(QUOTED_LINES);
+    let start = lines.iter().rposition(|line| line.starts_with(CRASH)).unwrap_or(last);
+    lines[start..].iter().take(QUOTED_LINES).map(|line| (*line).to_owned()).collect()
 }
 
 /// A path as short as it can be said from here.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(&here).unwrap_or(path).display().to_string()
-}
-
-/// Turns signals into events, on a thread of its own. A SIGHUP that the user's shell has set to be ignored
-/// (`nohup`) stays ignored.
-fn forward_signals(sender: Sender<Event>) -> std::io::Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let mut watched = vec![SIGINT, SIGTERM];
-    if !ignores_hangup() {
-        watched.push(SIGHUP);
-    }
-    let mut signals = Signals::new(watched)?;
-    std::thread::Builder::new().name("titan-signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
-            let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-            if sender.send(Event::Signal(name)).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(())
-}
-
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    ignored
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & 1 != 0)
 }

@@ -162,11 +162,6 @@ impl Workers {
         Ok(())
     }
 
-    /// The process id of a rank, once it is known.
-    pub(crate) fn pid(&self, rank: usize) -> Option<u32> {
-        self.ranks[rank].as_ref().map(|process| process.pid.as_raw_nonzero().get().unsigned_abs())
-    }
-
     /// Asks all ranks to stop after the step under way.
     pub(crate) fn order_stop(&self) {
         for channel in self.channels.iter().flatten() {
@@ -240,6 +235,11 @@ fn host_command(settings: &WorkerSettings, channel: OwnedFd, log: File) -> io::R
     command.process_group(0);
     for (name, value) in environment(settings) {
         command.env(name, value);
+    }
+    // By default idle OpenMP threads spin for their next work. On a machine that does anything else at the same
+    // time that makes steps ten times slower; sleeping costs nothing that can be measured.
+    if std::env::var_os("OMP_WAIT_POLICY").is_none() {
+        command.env("OMP_WAIT_POLICY", "passive");
     }
     // A launcher may itself run under torchrun or a scheduler: what it says about ranks is not about ours.
     for name in

@@ -1,0 +1,37 @@
+//! Signals to the launcher.
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::supervisor::Event;
+
+/// Turns signals into events, on a thread of its own. A SIGHUP that the user's shell has set to be ignored
+/// (`nohup`) stays ignored.
+pub(super) fn forward(sender: Sender<Event>) -> io::Result<()> {
+    let mut watched = vec![SIGINT, SIGTERM];
+    if !ignores_hangup() {
+        watched.push(SIGHUP);
+    }
+    let mut signals = Signals::new(watched)?;
+    thread::Builder::new().name("titan-signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+            if sender.send(Event::Signal(name)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 != 0)
+}

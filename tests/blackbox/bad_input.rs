@@ -1,0 +1,149 @@
+//! Bad recipes, bad command lines, bad data: nothing is started, nothing is created, the message says what to do.
+
+use std::fs;
+
+use crate::support::{Bench, tiny};
+
+/// Runs a recipe that must be refused, and checks that nothing was created.
+#[track_caller]
+fn refused(bench: &Bench, arguments: &[&str], texts: &[&str]) {
+    let before = bench.names();
+    let done = bench.run(arguments).expect(2).says(texts);
+    assert_eq!(done.stdout, "");
+    assert_eq!(bench.names(), before, "something was created");
+}
+
+#[test]
+fn a_recipe_with_a_mistake_is_refused_with_its_place_and_its_remedy() {
+    let bench = Bench::new();
+    let cases: &[(&str, &str, &[&str])] = &[
+        ("sequence_length", "sequence_lenght", &["r.toml:19:1", "did you mean `sequence_length`?"]),
+        ("[optimizer]", "[optimiser]", &["unknown table [optimiser]", "did you mean `optimizer`?"]),
+        ("steps = 6", "steps = \"6\"", &["r.toml:18:9", "remove the quotes: steps = 6"]),
+        ("steps = 6", "steps = -6", &["`training.steps` must be at least 1, found -6"]),
+        (
+            "[data]",
+            "[schedule]\nwarmup_steps = 60\n[data]",
+            &["longer than the run of 6 steps", "at most 6"],
+        ),
+        (
+            "num_heads = 4",
+            "num_heads = 5",
+            &["not a multiple of `model.num_heads` = 5", "nearest values"],
+        ),
+        ("num_kv_heads = 2", "num_kv_heads = 3", &["nearest values of num_kv_heads"]),
+        (
+            "data.txt",
+            "date.txt",
+            &["cannot read the data file `date.txt`: no such file", "r.toml:28"],
+        ),
+        ("data.txt", ".", &["it is a directory"]),
+        ("global_batch = 4", "global_batch = 5", &["nearest values of global_batch: 4, 6"]),
+        ("devices = 2", "devices = -1", &["to have it worked out, write devices = \"auto\""]),
+        (
+            "devices = 2",
+            "devices = 2\n[parallelism]\nreplicate = 4",
+            &["world 2 is not a multiple of replicate 4"],
+        ),
+        ("\"cpu\"", "\"tpu7x\"", &["not supported by this version", "\"cpu\""]),
+        (
+            "[data]",
+            "[checkpoint]\n[data]",
+            &["the table [checkpoint] is not supported by this version"],
+        ),
+        ("version = 1", "version = 2", &["reads recipes of version 1, not 2"]),
+        ("family = \"llama3\"", "family = llama3", &["invalid TOML", "r.toml:5"]),
+        ("name = \"small\"", "name = \"../x\"", &["cannot name a run folder"]),
+    ];
+    for (from, to, texts) in cases {
+        bench.edit(from, to);
+        refused(&bench, &["train", "r.toml"], texts);
+    }
+}
+
+#[test]
+fn all_mistakes_are_shown_at_once() {
+    let bench = Bench::new();
+    bench.edit("steps = 6\nsequence_length = 32", "steps = 0\nseq_len = 32");
+    let texts = [
+        "`training.steps` must be at least 1",
+        "unknown key `seq_len`",
+        "--set #1:1:25",
+        "3 problems",
+    ];
+    refused(&bench, &["train", "r.toml", "--set", "optimizer.learning_rate=-1"], &texts);
+}
+
+#[test]
+fn a_recipe_that_is_no_readable_text_file_is_refused() {
+    let bench = Bench::new();
+    fs::write(bench.path("garbage.toml"), [0x41, 0x0a, 0x42, 0xff, 0xfe, 0x00]).unwrap();
+    refused(&bench, &["train", "garbage.toml"], &["byte 0xff at offset 3 (line 2) is not UTF-8"]);
+    refused(&bench, &["train", "."], &["is a directory"]);
+    refused(&bench, &["train", "R.toml"], &["no such file", "did you mean r.toml?"]);
+    refused(&bench, &["train", "/dev/zero"], &["is not a regular file"]);
+    let status =
+        std::process::Command::new("mkfifo").arg(bench.path("pipe.toml")).status().unwrap();
+    assert!(status.success());
+    refused(&bench, &["train", "pipe.toml"], &["is not a regular file"]);
+    bench.edit("data.txt", "pipe.toml");
+    refused(&bench, &["train", "r.toml"], &["it is not a regular file"]);
+}
+
+#[test]
+fn a_wrong_option_is_refused_with_the_nearest_one() {
+    let bench = Bench::new();
+    refused(&bench, &["train", "r.toml", "--device", "4"], &["--devices"]);
+    refused(&bench, &["trian", "r.toml"], &["train"]);
+    refused(&bench, &["train"], &["<RECIPE>"]);
+    refused(&bench, &["train", "r.toml", "--devices", "two"], &["hardware.devices", "--set #1"]);
+    refused(&bench, &["train", "r.toml", "--set", "steps"], &["KEY=VALUE"]);
+    refused(&bench, &["train", "r.toml", "--set", "training.step=3"], &["did you mean `steps`?"]);
+}
+
+#[test]
+fn with_json_a_refusal_is_also_an_end_event() {
+    let bench = Bench::new();
+    bench.edit("steps = 6", "steps = 0");
+    let done = bench.run(&["train", "r.toml", "--json"]).expect(2);
+    let end: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(
+        (&end["event"], &end["exit_code"], &end["final_step"]),
+        (&"end".into(), &2.into(), &0.into())
+    );
+    assert_eq!(end["error"], "`training.steps` must be at least 1, found 0");
+}
+
+#[test]
+fn bad_data_is_found_before_anything_starts() {
+    let bench = Bench::new();
+    let before = bench.names();
+    let text = fs::read(bench.path("data.txt")).unwrap();
+
+    let mut broken = text.clone();
+    broken[1000] = 0xff;
+    let line = 1 + text[..1000].iter().filter(|byte| **byte == b'\n').count();
+    fs::write(bench.path("data.txt"), &broken).unwrap();
+    bench
+        .run(&["train", "r.toml"])
+        .expect(3)
+        .says(&[&format!("data.txt:{line}: byte 0xff at offset 1000")]);
+
+    fs::write(bench.path("data.txt"), &text[..100]).unwrap();
+    bench.run(&["train", "r.toml"]).expect(3).says(&["100 tokens", "global_batch"]);
+
+    fs::write(bench.path("data.txt"), "").unwrap();
+    bench.run(&["train", "r.toml"]).expect(2).says(&["it is empty"]);
+    assert_eq!(bench.names(), before, "something was created");
+}
+
+#[test]
+fn a_dry_run_checks_everything_and_creates_nothing() {
+    let bench = Bench::new();
+    let before = bench.names();
+    let done = bench.run(&["train", "r.toml", "--dry-run"]).expect(0);
+    assert!(done.stdout.contains("small: llama3 with"), "{}", done.stdout);
+    assert!(done.stdout.contains("4 sequences x 32 tokens"), "{}", done.stdout);
+    assert_eq!(bench.names(), before);
+    bench.run(&["train", tiny().to_str().unwrap(), "--dry-run"]).expect(0);
+}
