@@ -52,6 +52,9 @@ pub(crate) struct TrainArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct SetupArgs {
+    /// Make titan-tpu's own environment anew even if it is ready.
+    #[arg(long)]
+    pub(crate) rebuild: bool,
     /// Print JSON lines on stdout.
     #[arg(long)]
     pub(crate) json: bool,

@@ -92,6 +92,11 @@ impl Console {
             .suspend(|| write(&mut anstream::stderr(), &format!("{YELLOW}warning:{RESET} {text}")));
     }
 
+    /// Something worth knowing, on stderr.
+    pub(crate) fn note(&self, text: &str) {
+        self.live.suspend(|| write(&mut anstream::stderr(), &format!("{CYAN}note:{RESET} {text}")));
+    }
+
     /// Text on stderr that brings its own layout.
     pub(crate) fn block(&self, text: &str) {
         self.live.suspend(|| write(&mut anstream::stderr(), text));

@@ -70,7 +70,7 @@ impl Progress for Shown<'_> {
     }
 
     fn note(&self, text: &str) {
-        self.0.warning(text);
+        self.0.note(text);
     }
 }
 
@@ -82,14 +82,14 @@ struct SetupLine<'a> {
     fraction: Option<f64>,
 }
 
-/// Finds the environment, and makes it if this is the first use.
-pub(crate) fn ensure(console: &Console) -> Result<Environment, Failure> {
+/// Finds the environment, and makes it if this is the first use or if `rebuild` asks for it.
+pub(crate) fn ensure(console: &Console, rebuild: bool) -> Result<Environment, Failure> {
     let variables = Variables::from_process();
     let cancelled = cancellation()?;
     let progress = Shown(console);
     let context =
         setup::Context { variables: &variables, progress: &progress, cancelled: &cancelled };
-    let made = setup::prepare(&context, false).and_then(|python| {
+    let made = setup::prepare(&context, rebuild).and_then(|python| {
         let engine = setup::extract(ENGINE_FILES, &variables.cache_dir()?)?;
         Ok(Environment { python, engine })
     });
@@ -133,7 +133,7 @@ pub(crate) fn setup(args: &SetupArgs) -> Result<Exit, Failure> {
     }
     let console = Console::new(Style::choose(args.json));
     let start = Instant::now();
-    let environment = ensure(&console)?;
+    let environment = ensure(&console, args.rebuild)?;
     console.phase("set-up", &format!("{} is ready", environment.describe()), start.elapsed());
     console.json(&Ready {
         event: "ready",

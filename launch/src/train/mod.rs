@@ -80,7 +80,7 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     }
 
     let began = Instant::now();
-    let environment = setup_command::ensure(console)?;
+    let environment = setup_command::ensure(console, false)?;
     console.phase("set-up", &environment.describe(), began.elapsed());
 
     let run_dir = RunDir::create(args.run_dir.as_deref(), &recipe.name)?;
