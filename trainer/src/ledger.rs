@@ -39,7 +39,7 @@ pub enum Event {
     },
     /// A part of the run before or after its steps is over.
     Phase {
-        /// `set_up`, `import`, `engine`, `shutdown`.
+        /// `set_up` (before `run_started`), `import`, `engine`.
         phase: &'static str,
         /// How long it took.
         seconds: f64,

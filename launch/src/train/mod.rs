@@ -81,14 +81,15 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
 
     let began = Instant::now();
     let environment = setup_command::ensure(console, false)?;
-    console.phase("set-up", &environment.describe(), began.elapsed());
+    let set_up = began.elapsed();
+    console.phase("set-up", &environment.describe(), set_up);
 
     let run_dir = RunDir::create(args.run_dir.as_deref(), &recipe.name)?;
     reached.run_dir = Some(run_dir.path().to_owned());
     let files = data.corpus.sources();
     let files = files.into_iter().map(|f| DataFile { path: f.path, bytes: f.bytes }).collect();
     let spec = RunSpec::new(&recipe, layout, files, threads(&recipe, &layout));
-    run::Run { console, recipe: &recipe, layout, spec, run_dir, environment, start, data }
+    run::Run { console, recipe: &recipe, layout, spec, run_dir, environment, start, set_up, data }
         .execute(reached)
 }
 

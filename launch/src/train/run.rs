@@ -34,7 +34,10 @@ pub(super) struct Run<'a> {
     pub(super) spec: RunSpec,
     pub(super) run_dir: RunDir,
     pub(super) environment: Environment,
+    /// When the command began.
     pub(super) start: Instant,
+    /// How long it took to have the environment.
+    pub(super) set_up: Duration,
     pub(super) data: Data,
 }
 
@@ -51,6 +54,8 @@ impl Run<'_> {
             self.console.warning(&lost.to_string());
         }
         recorder.event(&self.run_started())?;
+        let seconds = self.set_up.as_secs_f64();
+        recorder.event(&ledger::Event::Phase { phase: "set_up", seconds })?;
         let result = self.supervise(&mut recorder, reached);
         let exit = result.as_ref().map_or_else(|failure| failure.exit, |exit| *exit);
         let reason = match &result {
