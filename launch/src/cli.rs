@@ -6,9 +6,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::exit;
 
-/// Train large models on TPUs with PyTorch, from one TOML recipe.
+const ABOUT: &str = "Train large models on TPUs with PyTorch, from one TOML recipe.";
+
+/// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "titan-tpu", version, about, after_help = exit::TABLE, max_term_width = 100)]
+#[command(name = "titan-tpu", version, about = ABOUT, after_help = exit::TABLE, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -37,8 +39,8 @@ pub(crate) struct TrainArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Number of devices (short for --set hardware.devices=N).
-    #[arg(long, value_name = "N")]
-    pub(crate) devices: Option<String>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) devices: Option<u64>,
     /// Folder for everything the run writes; must not exist yet, or be empty [default: runs/NAME-TIME].
     #[arg(long, value_name = "DIR")]
     pub(crate) run_dir: Option<PathBuf>,

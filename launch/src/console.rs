@@ -2,6 +2,8 @@
 //! warnings and errors. A stream that was closed by its reader is no reason to end a run.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -33,33 +35,65 @@ impl Style {
 }
 
 /// Prints for one command.
+///
+/// A thread of its own writes: a reader that stops reading (a paused pager, Ctrl-S) must not stop the one who
+/// watches the workers. What such a reader does not take is dropped after [`QUEUE`] messages; the run directory
+/// has everything.
 pub(crate) struct Console {
     style: Style,
-    live: ProgressBar,
+    orders: SyncSender<Order>,
 }
+
+/// What the writing thread is told.
+enum Order {
+    /// A line on stdout.
+    Stdout(String),
+    /// Lines on stderr.
+    Stderr(String),
+    /// A live line for something whose end is not known.
+    Spin(String),
+    /// The live line becomes a bar of a length, at a position.
+    Bar { length: u64, position: u64, text: String },
+    /// Another text for the live line.
+    Text(String),
+    /// The live line goes away.
+    Clear,
+    /// Everything before this has been written.
+    Flush(SyncSender<()>),
+}
+
+/// Messages that wait for a slow reader.
+const QUEUE: usize = 10_000;
+
+/// How long a command waits at its end for a reader that does not read.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Frames of the live line per second.
 const FRAMES: u8 = 10;
 
 impl Console {
     pub(crate) fn new(style: Style) -> Self {
-        let live = match style {
-            Style::Live => {
-                ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(FRAMES))
-            }
-            Style::Plain | Style::Json => ProgressBar::hidden(),
-        };
-        Self { style, live }
+        let (orders, queue) = sync_channel(QUEUE);
+        // Without the thread nothing is printed; a run is worth more than its lines.
+        let _ = thread::Builder::new()
+            .name("titan-console".to_owned())
+            .spawn(move || write_all(style, &queue));
+        Self { style, orders }
     }
 
     pub(crate) fn style(&self) -> Style {
         self.style
     }
 
+    fn order(&self, order: Order) {
+        // A full queue means that nobody reads.
+        let _ = self.orders.try_send(order);
+    }
+
     /// A line that stays, on stdout; JSON output has objects instead.
-    pub(crate) fn line(&self, text: &str) {
+    pub(crate) fn line(&self, text: impl Into<String>) {
         if self.style != Style::Json {
-            self.live.suspend(|| write(&mut anstream::stdout(), text));
+            self.order(Order::Stdout(text.into()));
         }
     }
 
@@ -68,7 +102,7 @@ impl Console {
         if self.style == Style::Json
             && let Ok(text) = serde_json::to_string(value)
         {
-            write(&mut io::stdout(), &text);
+            self.order(Order::Stdout(text));
         }
     }
 
@@ -82,68 +116,110 @@ impl Console {
             detail: &'a str,
         }
         let seconds = took.as_secs_f64();
-        self.line(&format!("{phase:>10}  {detail} ({})", crate::words::seconds(seconds)));
+        self.line(format!("{phase:>10}  {detail} ({})", crate::words::seconds(seconds)));
         self.json(&Phase { event: "phase", phase, seconds, detail });
     }
 
     /// A warning, on stderr.
     pub(crate) fn warning(&self, text: &str) {
-        self.live
-            .suspend(|| write(&mut anstream::stderr(), &format!("{YELLOW}warning:{RESET} {text}")));
+        self.order(Order::Stderr(format!("{YELLOW}warning:{RESET} {text}")));
     }
 
     /// Something worth knowing, on stderr.
     pub(crate) fn note(&self, text: &str) {
-        self.live.suspend(|| write(&mut anstream::stderr(), &format!("{CYAN}note:{RESET} {text}")));
+        self.order(Order::Stderr(format!("{CYAN}note:{RESET} {text}")));
     }
 
     /// Text on stderr that brings its own layout.
-    pub(crate) fn block(&self, text: &str) {
-        self.live.suspend(|| write(&mut anstream::stderr(), text));
+    pub(crate) fn block(&self, text: impl Into<String>) {
+        self.order(Order::Stderr(text.into()));
     }
 
     /// Shows that something is under way whose end is not known.
     pub(crate) fn spin(&self, text: impl Into<String>) {
         if self.style == Style::Live {
-            if let Ok(style) = ProgressStyle::with_template("{spinner:>10.cyan}  {msg} ({elapsed})")
-            {
-                self.live.set_style(style);
-            }
-            self.live.set_message(text.into());
-            self.live.reset_elapsed();
-            self.live.enable_steady_tick(Duration::from_millis(100));
+            self.order(Order::Spin(text.into()));
         }
     }
 
     /// Changes the text of the live line, and with `fraction` from 0 to 1 draws a bar.
     pub(crate) fn progress(&self, text: String, fraction: Option<f64>) {
-        if let Some(fraction) = fraction {
-            self.bar(1000, (fraction.clamp(0.0, 1.0) * 1000.0) as u64, text);
-        } else {
-            self.live.set_message(text);
+        match fraction {
+            Some(fraction) => self.bar(1000, (fraction.clamp(0.0, 1.0) * 1000.0) as u64, text),
+            None if self.style == Style::Live => self.order(Order::Text(text)),
+            None => {}
         }
     }
 
     /// Draws a bar of `length` steps at `position`.
     pub(crate) fn bar(&self, length: u64, position: u64, text: String) {
         if self.style == Style::Live {
-            if self.live.length() != Some(length)
-                && let Ok(style) = ProgressStyle::with_template("{bar:>24.cyan/blue} {wide_msg}")
-            {
-                self.live.disable_steady_tick();
-                self.live.set_style(style.progress_chars("━╸─"));
-                self.live.set_length(length);
-            }
-            self.live.set_message(text);
-            self.live.set_position(position);
+            self.order(Order::Bar { length, position, text });
         }
     }
 
     /// Takes the live line away.
     pub(crate) fn clear(&self) {
-        self.live.disable_steady_tick();
-        self.live.finish_and_clear();
-        self.live.reset();
+        self.order(Order::Clear);
+    }
+
+    /// Waits until everything is written, but not for ever.
+    pub(crate) fn flush(&self) {
+        let (done, written) = sync_channel(1);
+        self.order(Order::Flush(done));
+        let _ = written.recv_timeout(PATIENCE);
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.clear();
+        self.flush();
+    }
+}
+
+/// Writes what it is told, until the console is gone.
+fn write_all(style: Style, queue: &Receiver<Order>) {
+    let live = match style {
+        Style::Live => {
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(FRAMES))
+        }
+        Style::Plain | Style::Json => ProgressBar::hidden(),
+    };
+    while let Ok(order) = queue.recv() {
+        match order {
+            Order::Stdout(text) => live.suspend(|| write(&mut anstream::stdout(), &text)),
+            Order::Stderr(text) => live.suspend(|| write(&mut anstream::stderr(), &text)),
+            Order::Spin(text) => {
+                if let Ok(style) =
+                    ProgressStyle::with_template("{spinner:>10.cyan}  {msg} ({elapsed})")
+                {
+                    live.set_style(style);
+                }
+                live.unset_length();
+                live.set_message(text);
+                live.reset_elapsed();
+                live.enable_steady_tick(Duration::from_millis(100));
+            }
+            Order::Bar { length, position, text } => {
+                if live.length() != Some(length)
+                    && let Ok(style) = ProgressStyle::with_template("{bar:16.cyan/blue} {msg}")
+                {
+                    live.disable_steady_tick();
+                    live.set_style(style.progress_chars("━╸─"));
+                    live.set_length(length);
+                }
+                live.set_message(text);
+                live.set_position(position);
+            }
+            Order::Text(text) => live.set_message(text),
+            Order::Clear => {
+                live.disable_steady_tick();
+                live.finish_and_clear();
+                live.reset();
+            }
+            Order::Flush(done) => drop(done.try_send(())),
+        }
     }
 }
 
@@ -176,6 +252,13 @@ pub(crate) fn print_failure(failure: &Failure) {
         text.push_str(&format!("\n{CYAN}help:{RESET} {help}"));
     }
     write(&mut anstream::stderr(), &text);
+}
+
+/// Writes a whole document to stdout: here a stdout that does not take it is a failure.
+pub(crate) fn write_document(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
 }
 
 fn write(stream: &mut impl Write, text: &str) {

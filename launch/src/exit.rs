@@ -14,7 +14,7 @@ pub(crate) enum Exit {
     BadData = 3,
     /// The loss became NaN or infinite.
     NonFiniteLoss = 4,
-    /// Workers failed, and no restart is left.
+    /// Workers failed or could not be started, or the run directory was lost; no restart is left.
     WorkersFailed = 6,
     /// A disk is full.
     NoSpace = 7,
@@ -50,7 +50,7 @@ Exit codes:
   2   the recipe or the command line is wrong; nothing was started
   3   bad data
   4   the loss is not finite
-  6   workers failed
+  6   workers failed or could not be started, or the run directory was lost
   7   out of disk space
   8   the Python environment cannot be set up
   70  a bug in titan-tpu

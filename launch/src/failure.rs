@@ -35,13 +35,13 @@ impl Failure {
         }
     }
 
-    /// A failure of the file system while doing `what`.
-    pub(crate) fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
+    /// The operating system refused something; a full disk has a code of its own.
+    pub(crate) fn io(exit: Exit, what: impl std::fmt::Display, error: &io::Error) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => Exit::NoSpace,
-            _ => Exit::Usage,
+            _ => exit,
         };
         Self::new(exit, format!("{what}: {error}"))
     }

@@ -40,12 +40,10 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Setup(args) => setup_command::setup(&args),
         Command::Doctor(args) => setup_command::doctor(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "titan-tpu",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "titan-tpu", &mut script);
+            console::write_document(&script)
+                .map_err(|error| Failure::io(Exit::Usage, "cannot write to stdout", &error))?;
             Ok(Exit::Done)
         }
     }

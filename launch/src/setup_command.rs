@@ -1,18 +1,17 @@
 //! `titan-tpu setup` and `doctor`, and the environment that `train` starts from.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{DoctorArgs, SetupArgs};
 use crate::console::{Console, Style};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::setup::{self, Class, Engine, Progress, PythonEnv, SetupError, State, Variables};
+use crate::train::signals::cancellation;
 
 /// The engine: the Python package and the native module, as `build.rs` found and built them.
 const ENGINE_FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/engine_files.rs"));
@@ -53,7 +52,7 @@ impl Progress for Shown<'_> {
     fn phase(&self, name: &str) {
         match self.0.style() {
             Style::Live => self.0.spin(name),
-            Style::Plain => self.0.block(&format!("{:>10}  {name}", "set-up")),
+            Style::Plain => self.0.block(format!("{:>10}  {name}", "set-up")),
             Style::Json => {
                 self.0.json(&SetupLine { event: "setup", message: name, fraction: None })
             }
@@ -83,28 +82,20 @@ struct SetupLine<'a> {
 }
 
 /// Finds the environment, and makes it if this is the first use or if `rebuild` asks for it.
-pub(crate) fn ensure(console: &Console, rebuild: bool) -> Result<Environment, Failure> {
+pub(crate) fn ensure(
+    console: &Console,
+    cancelled: &AtomicBool,
+    rebuild: bool,
+) -> Result<Environment, Failure> {
     let variables = Variables::from_process();
-    let cancelled = cancellation()?;
     let progress = Shown(console);
-    let context =
-        setup::Context { variables: &variables, progress: &progress, cancelled: &cancelled };
+    let context = setup::Context { variables: &variables, progress: &progress, cancelled };
     let made = setup::prepare(&context, rebuild).and_then(|python| {
         let engine = setup::extract(ENGINE_FILES, &variables.cache_dir()?)?;
         Ok(Environment { python, engine })
     });
     console.clear();
     made.map_err(|error| failure(&error))
-}
-
-/// A flag that SIGINT and SIGTERM set.
-fn cancellation() -> Result<Arc<AtomicBool>, Failure> {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&cancelled))
-            .map_err(|error| Failure::io("cannot watch for signals", &error))?;
-    }
-    Ok(cancelled)
 }
 
 fn failure(error: &SetupError) -> Failure {
@@ -133,7 +124,7 @@ pub(crate) fn setup(args: &SetupArgs) -> Result<Exit, Failure> {
     }
     let console = Console::new(Style::choose(args.json));
     let start = Instant::now();
-    let environment = ensure(&console, args.rebuild)?;
+    let environment = ensure(&console, &*cancellation()?, args.rebuild)?;
     console.phase("set-up", &format!("{} is ready", environment.describe()), start.elapsed());
     console.json(&Ready {
         event: "ready",
@@ -165,9 +156,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit, Failure> {
             State::Warn => "warn",
             State::Missing => "missing",
         };
-        console.line(&format!("{state:<7}  {:<width$}  {}", check.name, check.detail));
+        console.line(format!("{state:<7}  {:<width$}  {}", check.name, check.detail));
         if let Some(fix) = &check.fix {
-            console.line(&format!("{:<7}  {:<width$}  {fix}", "", ""));
+            console.line(format!("{:<7}  {:<width$}  {fix}", "", ""));
         }
     }
     Ok(match report.state {

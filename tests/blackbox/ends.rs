@@ -1,6 +1,7 @@
 //! How runs end when something ends them: no process is left, the code and the message say what happened.
 
 use std::fs;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::{
@@ -26,7 +27,7 @@ fn sigint_and_sigterm_finish_the_step_and_end_all_workers() {
         let end = ledger.last().unwrap();
         assert_eq!((&end["event"], &end["exit_code"]), (&"run_ended".into(), &75.into()));
         assert_eq!(end["final_step"].as_u64().unwrap() as usize, bench.metrics("out").len());
-        none_left("out");
+        none_left(&bench, "out");
     }
 }
 
@@ -40,7 +41,7 @@ fn a_signal_during_start_up_ends_at_once() {
         let asked = Instant::now();
         run.wait().expect(75);
         assert!(asked.elapsed() < Duration::from_secs(3), "took {:?}", asked.elapsed());
-        none_left("out");
+        none_left(&bench, "out");
     }
 }
 
@@ -52,13 +53,13 @@ fn launcher_killed_workers_live_on() {
         let run = bench.start(&[&LONG[..], &["--devices", "4"]].concat());
         match after_steps {
             0 => wait_until(Duration::from_secs(60), || {
-                (!processes_of("out").is_empty()).then_some(())
+                (!processes_of(&bench, "out").is_empty()).then_some(())
             }),
             steps => wait_for_step(&bench, "out", steps),
         }
         run.signal("KILL");
         run.wait();
-        none_left("out");
+        none_left(&bench, "out");
     }
 }
 
@@ -79,7 +80,7 @@ fn a_worker_that_dies_stops_the_run_and_is_named() {
             &format!("error: rank {rank} was killed by {text} after step"),
             &format!("rank-{rank}.log"),
         ]);
-        none_left("out");
+        none_left(&bench, "out");
         let ledger = json_lines(&fs::read_to_string(bench.path("out/ledger.jsonl")).unwrap());
         let cause = ledger.iter().find(|line| line["cause"] == true).unwrap();
         assert_eq!((&cause["event"], &cause["rank"]), (&"worker_failed".into(), &rank.into()));
@@ -104,10 +105,10 @@ fn a_stopped_worker_does_not_keep_the_launcher_beyond_its_grace() {
     crate::support::signal(ranks(&bench, "out")[1], "STOP");
     run.signal("TERM");
     let asked = Instant::now();
-    run.wait().expect(75).says(&["workers did not end by themselves and were killed"]);
+    run.wait().expect(75).says(&["workers did not end within the grace and were killed"]);
     let took = asked.elapsed();
     assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(6), "took {took:?}");
-    none_left("out");
+    none_left(&bench, "out");
 }
 
 #[test]
@@ -122,7 +123,7 @@ fn a_second_signal_does_not_wait() {
     let asked = Instant::now();
     run.wait().expect(75);
     assert!(asked.elapsed() < Duration::from_secs(3), "took {:?}", asked.elapsed());
-    none_left("out");
+    none_left(&bench, "out");
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn a_loss_that_is_not_finite_ends_the_run_with_its_step() {
     let metrics = fs::read_to_string(bench.path("out/metrics.jsonl")).unwrap();
     let lines = json_lines(&metrics);
     assert!(lines.last().unwrap()["loss"].is_null(), "{metrics}");
-    none_left("out");
+    none_left(&bench, "out");
 }
 
 #[test]
@@ -146,14 +147,51 @@ fn data_that_changes_under_a_run_ends_it() {
     wait_for_step(&bench, "out", 2);
     fs::write(bench.path("data.txt"), "short").unwrap();
     run.wait().expect(3).says(&["data.txt"]);
-    none_left("out");
+    none_left(&bench, "out");
+}
+
+#[test]
+fn a_reader_that_stops_reading_does_not_stop_the_supervision() {
+    let bench = Bench::new();
+    let mut command = bench.command(&[&LONG[..], &["--json"]].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    // Far more lines than a pipe holds, and nobody reads them.
+    wait_for_step(&bench, "out", 800);
+    crate::support::signal(child.id(), "TERM");
+    let asked = Instant::now();
+    let code = wait_until(Duration::from_secs(10), || child_status(&bench));
+    assert_eq!(code, 75);
+    child.wait().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(8), "took {:?}", asked.elapsed());
+    none_left(&bench, "out");
+}
+
+#[test]
+fn a_worker_host_that_is_killed_before_there_are_ranks_is_named() {
+    let bench = Bench::new();
+    let run = bench.start(&LONG);
+    let host = wait_until(Duration::from_secs(60), || processes_of(&bench, "out").first().copied());
+    crate::support::signal(host, "KILL");
+    let killed = Instant::now();
+    run.wait().expect(6).says(&["the worker host was killed by signal 9 (SIGKILL)", "host.log"]);
+    assert!(killed.elapsed() < Duration::from_secs(5), "took {:?}", killed.elapsed());
+}
+
+#[test]
+fn a_run_whose_directory_was_removed_does_not_end_well() {
+    let bench = Bench::new();
+    let run = bench.start(&LONG);
+    wait_for_step(&bench, "out", 2);
+    fs::remove_dir_all(bench.path("out")).unwrap();
+    run.wait().expect(6).says(&["out was removed while the run wrote to it"]);
 }
 
 #[test]
 fn a_closed_pipe_does_not_end_a_run() {
     let bench = Bench::new();
     let mut command = bench.command(&["train", "r.toml", "--run-dir", "out"]);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     let status = wait_until(Duration::from_secs(60), || child_status(&bench));

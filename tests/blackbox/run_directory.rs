@@ -99,5 +99,5 @@ fn disk_full_while_training() {
         .env("NO_COLOR", "1");
     let done = crate::support::Running::start(command).wait();
     done.expect(7).says(&["metrics.jsonl"]);
-    crate::support::none_left("out");
+    crate::support::none_left(&bench, "out");
 }

@@ -254,9 +254,12 @@ pub(crate) fn ranks(bench: &Bench, out: &str) -> Vec<u32> {
     ranks.into_iter().map(|(_, pid)| pid).collect()
 }
 
-/// All processes that carry the id of a run in their environment.
-pub(crate) fn processes_of(run_id: &str) -> Vec<u32> {
-    let mark = format!("TITAN_RUN_ID={run_id}");
+/// All processes of the run in `out`: they carry its id in their environment. None if it has not begun.
+pub(crate) fn processes_of(bench: &Bench, out: &str) -> Vec<u32> {
+    let ledger = fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap_or_default();
+    let Some(start) = ledger.lines().next() else { return Vec::new() };
+    let Ok(start) = serde_json::from_str::<Value>(start) else { return Vec::new() };
+    let mark = format!("TITAN_RUN_ID={}", start["run"].as_str().unwrap());
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -272,10 +275,10 @@ pub(crate) fn processes_of(run_id: &str) -> Vec<u32> {
 
 /// Waits until no process of a run is left.
 #[track_caller]
-pub(crate) fn none_left(run_id: &str) {
+pub(crate) fn none_left(bench: &Bench, out: &str) {
     let start = Instant::now();
     loop {
-        let left = processes_of(run_id);
+        let left = processes_of(bench, out);
         if left.is_empty() {
             return;
         }

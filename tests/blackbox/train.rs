@@ -45,7 +45,7 @@ fn a_run_trains_and_leaves_its_files() {
         );
     }
     assert_eq!(fs::read_dir(bench.path("out/tensorboard")).unwrap().count(), 1);
-    none_left("out");
+    none_left(&bench, "out");
 }
 
 #[test]

@@ -68,6 +68,8 @@ pub fn receive_packet<M: DeserializeOwned>(
         ) {
             Ok(received) => break received.bytes,
             Err(rustix::io::Errno::INTR) => {}
+            // A peer that was killed with unread messages resets the connection: it is gone all the same.
+            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
     };

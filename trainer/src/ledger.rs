@@ -62,7 +62,7 @@ pub enum Event {
     },
     /// The launcher was asked to stop.
     StopRequested {
-        /// `SIGINT` or `SIGTERM`.
+        /// `SIGINT`, `SIGTERM` or `SIGHUP`.
         signal: &'static str,
     },
     /// A worker failed.
@@ -146,7 +146,11 @@ impl Ledger {
 pub fn append_line(file: &mut File, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    file.write_all(&line)
+    let before = file.metadata()?.len();
+    file.write_all(&line).inspect_err(|_| {
+        // A disk that is full takes a part of a line: the file must still end with a whole one.
+        let _ = file.set_len(before);
+    })
 }
 
 #[cfg(test)]

@@ -45,7 +45,8 @@ struct Launched<P> {
 /// step. `batches` must give one batch per step.
 ///
 /// # Errors
-/// The first failure of data or engine, with the step that was under way; a loss that is not finite is one.
+/// The first failure of data or engine, with the step that was under way; a loss or a gradient norm that is not
+/// finite is one, since the update that follows from it spoils the model.
 pub fn run<E: Engine>(
     engine: &mut E,
     plan: &LoopPlan,
@@ -112,9 +113,9 @@ fn finish<E: Engine>(
         step_seconds,
         data_seconds,
     });
-    if !output.loss.is_finite() {
+    if !output.loss.is_finite() || !output.grad_norm.is_finite() {
         let message = format!(
-            "the loss of step {step} is {}; the gradient norm was {} at learning rate {lr:e}",
+            "the loss of step {step} is {} and its gradient norm {}, at learning rate {lr:e}",
             output.loss, output.grad_norm
         );
         return Err((step, Failure::new(FailureClass::NonFiniteLoss, message)));

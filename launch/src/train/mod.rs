@@ -5,10 +5,12 @@ mod recorder;
 mod run;
 mod run_dir;
 mod shell;
-mod signals;
+pub(crate) mod signals;
 mod supervisor;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -32,7 +34,7 @@ struct End<'a> {
     final_step: u64,
     final_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    run_dir: Option<&'a str>,
+    run_dir: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -51,24 +53,23 @@ pub(crate) fn command(args: &TrainArgs) -> Result<Exit, Failure> {
     let mut reached = Reached::default();
     let result = train(args, &console, &mut reached);
     console.clear();
-    if !args.dry_run || result.is_err() {
-        console.json(&End {
-            event: "end",
-            exit_code: result.as_ref().map_or_else(|failure| failure.exit, |exit| *exit).code(),
-            final_step: reached.step,
-            final_loss: reached.loss.filter(|loss| loss.is_finite()),
-            run_dir: reached.run_dir.as_ref().and_then(|path| path.to_str()),
-            error: result.as_ref().err().map(Failure::summary),
-        });
-    }
+    console.json(&End {
+        event: "end",
+        exit_code: result.as_ref().map_or_else(|failure| failure.exit, |exit| *exit).code(),
+        final_step: reached.step,
+        final_loss: reached.loss,
+        run_dir: reached.run_dir.as_ref().map(|path| path.to_string_lossy()),
+        error: result.as_ref().err().map(Failure::summary),
+    });
     result
 }
 
 fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<Exit, Failure> {
     let start = Instant::now();
+    let cancelled = signals::cancellation()?;
     let Loaded { recipe, layout, warnings } = titan_recipes::load(&args.recipe, &overrides(args))?;
     if !warnings.diagnostics.is_empty() {
-        console.block(&warnings.render(true));
+        console.block(warnings.render(true));
     }
     if let Some(path) = &args.run_dir {
         RunDir::check(path)?;
@@ -78,12 +79,18 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     if args.dry_run {
         return Ok(Exit::Done);
     }
+    if cancelled.load(Ordering::Relaxed) {
+        return Ok(Exit::Stopped);
+    }
 
     let began = Instant::now();
-    let environment = setup_command::ensure(console, false)?;
+    let environment = setup_command::ensure(console, &cancelled, false)?;
     let set_up = began.elapsed();
     console.phase("set-up", &environment.describe(), set_up);
 
+    if cancelled.load(Ordering::Relaxed) {
+        return Ok(Exit::Stopped);
+    }
     let run_dir = RunDir::create(args.run_dir.as_deref(), &recipe.name)?;
     reached.run_dir = Some(run_dir.path().to_owned());
     let files = data.corpus.sources();
@@ -95,7 +102,7 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
 
 fn overrides(args: &TrainArgs) -> Overrides {
     let mut set = args.set.clone();
-    if let Some(devices) = &args.devices {
+    if let Some(devices) = args.devices {
         set.push(format!("hardware.devices={devices}"));
     }
     Overrides { set, base: std::env::current_dir().unwrap_or_default() }
@@ -161,7 +168,7 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         remainder: u64,
     }
     let parameters = parameters(&recipe.model);
-    console.line(&format!(
+    console.line(format!(
         "{}: {} with {} parameters, {} on {} (replicate {} x shard {})",
         *recipe.name,
         *recipe.model.family,
@@ -171,7 +178,7 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         layout.replicate,
         layout.shard,
     ));
-    console.line(&format!(
+    console.line(format!(
         "{} of {} sequences x {} tokens ({} per device, accumulation {})",
         words::plural(*recipe.training.steps, "step"),
         layout.global_batch,

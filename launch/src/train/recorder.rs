@@ -8,6 +8,7 @@ use titan_trainer::metrics::StepRecord;
 use titan_trainer::tensorboard::{Lost, TensorBoard};
 
 use super::run_dir::RunDir;
+use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// The first start of a run; later ones come with restarts.
@@ -31,9 +32,13 @@ impl Recorder {
         let path = |name: &str| run.path().join(name);
         write_file(&path("recipe.toml"), recipe)?;
         let metrics = File::options().create(true).append(true).open(path("metrics.jsonl"));
-        let metrics = metrics.map_err(|error| Failure::io("cannot write metrics.jsonl", &error))?;
+        let metrics = metrics.map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot write metrics.jsonl", &error)
+        })?;
         let ledger = Ledger::open(&path("ledger.jsonl"), run.id(), ATTEMPT, start);
-        let ledger = ledger.map_err(|error| Failure::io("cannot write ledger.jsonl", &error))?;
+        let ledger = ledger.map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot write ledger.jsonl", &error)
+        })?;
         let (tensorboard, lost) =
             match tensorboard.then(|| TensorBoard::create(&path("tensorboard"))) {
                 Some(Ok(tensorboard)) => (Some(tensorboard), None),
@@ -45,13 +50,16 @@ impl Recorder {
 
     /// Appends an event to the ledger.
     pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
-        self.ledger.append(event).map_err(|error| Failure::io("cannot write ledger.jsonl", &error))
+        self.ledger
+            .append(event)
+            .map_err(|error| Failure::io(Exit::WorkersFailed, "cannot write ledger.jsonl", &error))
     }
 
     /// Records one step everywhere. Losing the charts is not a failure, and is said once.
     pub(crate) fn step(&mut self, record: &StepRecord) -> Result<Option<Lost>, Failure> {
-        append_line(&mut self.metrics, record)
-            .map_err(|error| Failure::io("cannot write metrics.jsonl", &error))?;
+        append_line(&mut self.metrics, record).map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot write metrics.jsonl", &error)
+        })?;
         let &StepRecord { step, step_seconds, data_seconds, .. } = record;
         self.event(&Event::Step { step, step_seconds, data_seconds })?;
         Ok(self.tensorboard.as_mut().and_then(|tensorboard| tensorboard.add(record).err()))
@@ -64,6 +72,7 @@ impl Recorder {
 }
 
 fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
+    std::fs::write(path, text).map_err(|error| {
+        Failure::io(Exit::WorkersFailed, format!("cannot write {}", path.display()), &error)
+    })
 }

@@ -1,5 +1,7 @@
 //! A run from its first process to its last: the loop that turns events into records, lines and actions.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -15,7 +17,9 @@ use super::progress::{Progress, plain};
 use super::recorder::{ATTEMPT, Recorder};
 use super::run_dir::{RunDir, host_name};
 use super::shell::{WorkerSettings, Workers, log_path};
-use super::supervisor::{Action, Event, How, RankFailure, Supervisor, Verdict, describe};
+use super::supervisor::{
+    Action, Event, ExitStatus, HostFailure, How, RankFailure, Supervisor, Verdict, describe,
+};
 use super::{Data, Reached, signals};
 use crate::console::{Console, Style};
 use crate::exit::Exit;
@@ -88,8 +92,9 @@ impl Run<'_> {
 
     fn supervise(&self, recorder: &mut Recorder, reached: &mut Reached) -> Result<Exit, Failure> {
         let (sender, events) = channel();
-        signals::forward(sender.clone())
-            .map_err(|error| Failure::io("cannot watch for signals", &error))?;
+        signals::forward(sender.clone()).map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot watch for signals", &error)
+        })?;
         let settings = WorkerSettings {
             python: self.environment.python().to_owned(),
             isolated: self.environment.isolated(),
@@ -99,8 +104,9 @@ impl Run<'_> {
             spec: self.spec.clone(),
         };
         self.console.spin("importing torch");
-        let workers = Workers::start(settings, sender)
-            .map_err(|error| Failure::io("cannot start the worker host", &error))?;
+        let workers = Workers::start(settings, sender).map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot start the worker host", &error)
+        })?;
         let grace = Duration::from_secs(*self.recipe.elastic.grace_seconds);
         let world = self.layout.world as usize;
         let meter = Meter::new(self.recipe, self.layout, ATTEMPT);
@@ -113,6 +119,7 @@ impl Run<'_> {
             progress: Progress::new(Assembler::new(meter), self.spec.steps),
             ready: 0,
             ranks_ordered: Instant::now(),
+            signals: 0,
         };
         let verdict = session.follow(&events)?;
         session.workers.end_host(&events);
@@ -135,6 +142,8 @@ struct Session<'a, 'r> {
     /// Ranks whose engine is ready.
     ready: usize,
     ranks_ordered: Instant,
+    /// Signals so far.
+    signals: u32,
 }
 
 impl Session<'_, '_> {
@@ -153,17 +162,21 @@ impl Session<'_, '_> {
                     return Err(Failure::new(Exit::Bug, "all watchers of the workers have ended"));
                 }
             };
-            self.workers
-                .note(&event)
-                .map_err(|error| Failure::io("cannot watch a worker", &error))?;
+            self.workers.note(&event).map_err(|error| {
+                Failure::io(Exit::WorkersFailed, "cannot watch a worker", &error)
+            })?;
             self.record(&event)?;
             for action in self.supervisor.on(clock.elapsed(), &event) {
                 match action {
                     Action::SpawnRanks => {
                         self.ranks_ordered = Instant::now();
-                        self.workers
-                            .spawn_ranks()
-                            .map_err(|error| Failure::io("cannot start the ranks", &error))?;
+                        match self.workers.spawn_ranks() {
+                            // The host is gone, which is an event of its own.
+                            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                            started => started.map_err(|error| {
+                                Failure::io(Exit::WorkersFailed, "cannot start the ranks", &error)
+                            })?,
+                        }
                     }
                     Action::OrderStop => self.workers.order_stop(),
                     Action::KillRanks => self.workers.kill_ranks(),
@@ -207,9 +220,13 @@ impl Session<'_, '_> {
                 }
             }
             Event::Signal(signal) => {
-                let started = self.supervisor.last_step() > 0;
-                let when = if started { "after the step under way" } else { "now" };
-                console.block(&format!("{signal}: ending {when}; once more to kill"));
+                self.signals += 1;
+                let text = match (self.signals, self.supervisor.last_step()) {
+                    (1, 0) => "ending now",
+                    (1, _) => "ending after the step under way; once more to kill",
+                    _ => "killing all workers",
+                };
+                console.block(format!("{signal}: {text}"));
                 self.recorder.event(&ledger::Event::StopRequested { signal })?;
             }
             _ => {}
@@ -239,8 +256,11 @@ impl Session<'_, '_> {
         if let Some(lost) = self.recorder.step(record)? {
             self.run.console.warning(&lost.to_string());
         }
-        self.reached.step = record.step;
-        self.reached.loss = Some(record.loss);
+        if record.loss.is_finite() && record.grad_norm.is_finite() {
+            self.reached.step = record.step;
+            self.reached.loss = Some(record.loss);
+        }
+        self.run.run_dir.check_still_there()?;
         let console = self.run.console;
         let steps = self.run.spec.steps;
         if record.step == 1 {
@@ -254,7 +274,7 @@ impl Session<'_, '_> {
         let every = *self.run.recipe.metrics.every_steps;
         let due = record.step.is_multiple_of(every) || record.step == 1 || record.step == steps;
         if console.style() == Style::Plain && due {
-            console.line(&plain(record, steps));
+            console.line(plain(record, steps));
         }
         Ok(())
     }
@@ -270,19 +290,41 @@ impl Session<'_, '_> {
             Verdict::Stopped { signal, killed } => {
                 self.summarize(&format!("stopped by {signal}"));
                 if killed {
-                    self.run.console.warning("workers did not end by themselves and were killed");
+                    self.run
+                        .console
+                        .warning("workers did not end within the grace and were killed");
                 }
                 Ok(Exit::Stopped)
             }
-            Verdict::HostFailed(message) => {
-                let log = self.run.run_dir.path().join("logs").join("host.log");
-                Err(Failure::new(Exit::Environment, message)
-                    .quoting(last_lines(&log))
-                    .help(format!("its whole output is in {}", log.display()))
-                    .help("titan-tpu doctor --deep checks the Python environment"))
-            }
+            Verdict::HostFailed(failure) => Err(self.explain_host(&failure)),
             Verdict::Failed { failures, cause } => Err(self.explain(&failures, cause)),
         }
+    }
+
+    /// A host that ends by itself before there are ranks has met a fault of the Python environment.
+    fn explain_host(&self, failure: &HostFailure) -> Failure {
+        let log = self.run.run_dir.path().join("logs").join("host.log");
+        let (exit, text) = match failure {
+            HostFailure::Said(message) => (Exit::WorkersFailed, message.clone()),
+            HostFailure::Exited(status) => {
+                let exit = match status {
+                    ExitStatus::Code(_) => Exit::Environment,
+                    ExitStatus::Signal(_) => Exit::WorkersFailed,
+                };
+                (
+                    exit,
+                    format!("the worker host {} before all ranks were started", describe(*status)),
+                )
+            }
+        };
+        let failure = Failure::new(exit, text).quoting(last_lines(&log));
+        let failure = match exit {
+            Exit::Environment => {
+                failure.help("titan-tpu doctor --deep checks the Python environment")
+            }
+            _ => failure,
+        };
+        failure.help(format!("the whole log of the worker host is {}", log.display()))
     }
 
     fn explain(&mut self, failures: &[RankFailure], cause: usize) -> Failure {
@@ -319,7 +361,12 @@ impl Session<'_, '_> {
         };
         let log = self.run.log(cause.rank);
         let quoted = match &cause.how {
-            How::Reported(_, f) if f.class == FailureClass::NonFiniteLoss => Vec::new(),
+            // What these say is all there is to say.
+            How::Reported(_, f)
+                if matches!(f.class, FailureClass::NonFiniteLoss | FailureClass::Data) =>
+            {
+                Vec::new()
+            }
             _ => last_lines(&log),
         };
         let mut failure = Failure::new(exit, text).quoting(quoted);
@@ -327,7 +374,7 @@ impl Session<'_, '_> {
             failure =
                 failure.help("lower optimizer.learning_rate, or lengthen schedule.warmup_steps");
         }
-        if let How::Died(super::supervisor::ExitStatus::Signal(9)) = cause.how {
+        if let How::Died(ExitStatus::Signal(9)) = cause.how {
             failure =
                 failure.help("if nobody killed it, the kernel did for want of memory: see dmesg");
         }
@@ -343,7 +390,7 @@ impl Session<'_, '_> {
         for line in self.progress.summary(ending, run.layout.world, &peak) {
             run.console.line(&line);
         }
-        run.console.line(&format!("run directory: {}", shown(run.run_dir.path())));
+        run.console.line(format!("run directory: {}", shown(run.run_dir.path())));
     }
 }
 
@@ -363,12 +410,22 @@ fn reason(failure: &RankFailure) -> String {
 /// The lines of a log that say most: from a crash report of Python on, or else the last ones.
 fn last_lines(log: &Path) -> Vec<String> {
     const CRASH: &str = "Fatal Python error";
-    let text = std::fs::read(log).unwrap_or_default();
+    let text = tail(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines.len().saturating_sub(QUOTED_LINES);
     let start = lines.iter().rposition(|line| line.starts_with(CRASH)).unwrap_or(last);
     lines[start..].iter().take(QUOTED_LINES).map(|line| (*line).to_owned()).collect()
+}
+
+/// The end of a file, however long it is.
+fn tail(path: &Path) -> io::Result<Vec<u8>> {
+    const TAIL: u64 = 64 * 1024;
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(file.metadata()?.len().saturating_sub(TAIL)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// A path as short as it can be said from here.

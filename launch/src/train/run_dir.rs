@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub(crate) struct RunDir {
     path: PathBuf,
     id: String,
     /// Holds the operating system's lock, which ends with this process however it ends.
-    _lock: File,
+    lock: File,
 }
 
 impl RunDir {
@@ -35,6 +36,7 @@ impl RunDir {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
                 return Err(Failure::io(
+                    Exit::Usage,
                     format!("cannot use the run directory {}", path.display()),
                     &error,
                 ));
@@ -69,12 +71,11 @@ impl RunDir {
             Some(path) => {
                 Self::check(path)?;
                 fs::create_dir_all(path).map_err(|error| unusable(path, &error))?;
-                let id =
-                    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-                Self::lock(path, id)
+                let folder = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+                Self::lock(path, run_id(&folder)?)
             }
             None => {
-                let id = format!("{name}-{}-{:04x}", timestamp(), random()?);
+                let id = run_id(name)?;
                 let path = Path::new("runs").join(&id);
                 fs::create_dir_all("runs").map_err(|error| unusable(&path, &error))?;
                 // Not create_dir_all: if the name is taken after all, two runs must not share it.
@@ -102,7 +103,7 @@ impl RunDir {
         let text = serde_json::to_string(&holder).unwrap_or_default();
         let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
         written.map_err(|error| unusable(&path, &error))?;
-        let run = Self { path, id, _lock: file };
+        let run = Self { path, id, lock: file };
         for folder in ["logs", "tensorboard"] {
             fs::create_dir_all(run.path.join(folder))
                 .map_err(|error| unusable(&run.path, &error))?;
@@ -115,14 +116,28 @@ impl RunDir {
         &self.path
     }
 
-    /// The id of the run: the directory's name.
+    /// Fails if someone has removed or replaced the directory: everything written from now on would be lost.
+    pub(crate) fn check_still_there(&self) -> Result<(), Failure> {
+        let inode = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let ours = self.lock.metadata().map(inode).ok();
+        if ours.is_some() && ours == fs::metadata(self.path.join(LOCK)).map(inode).ok() {
+            return Ok(());
+        }
+        let text = format!(
+            "the run directory {} was removed while the run wrote to it",
+            self.path.display()
+        );
+        Err(Failure::new(Exit::WorkersFailed, text))
+    }
+
+    /// The id of the run, different from that of every other run.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::io(format!("cannot use the run directory {}", path.display()), error)
+    Failure::io(Exit::Usage, format!("cannot use the run directory {}", path.display()), error)
 }
 
 fn held(path: &Path, mut file: File) -> Failure {
@@ -141,14 +156,15 @@ pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn timestamp() -> String {
-    jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
+fn run_id(name: &str) -> Result<String, Failure> {
+    let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
+    Ok(format!("{name}-{time}-{:04x}", random()?))
 }
 
 /// Two runs may start in the same second.
 fn random() -> Result<u16, Failure> {
     let mut bytes = [0; 2];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Failure::io("cannot make a run id", &error.into()))?;
+        .map_err(|error| Failure::io(Exit::Usage, "cannot make a run id", &error.into()))?;
     Ok(u16::from_ne_bytes(bytes))
 }

@@ -14,9 +14,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open,
@@ -37,7 +37,7 @@ const RENDEZVOUS_SECONDS: u64 = 300;
 /// How long the end of a rank is held back until all that it said has been read.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// How long the worker host may take to end after its channel was closed.
+/// How long a killed worker host may take to disappear.
 const HOST_LINGER: Duration = Duration::from_secs(2);
 
 /// What workers are started with.
@@ -67,8 +67,7 @@ struct Process {
 pub(crate) struct Workers {
     settings: WorkerSettings,
     host: Process,
-    /// Closed to tell the host to end.
-    host_channel: Option<Arc<OwnedFd>>,
+    host_channel: Arc<OwnedFd>,
     ranks: Vec<Option<Process>>,
     channels: Vec<Option<UnixStream>>,
     /// Per rank: tells its waiter that its last message has been read.
@@ -94,7 +93,7 @@ impl Workers {
         Ok(Self {
             settings,
             host: Process { pid, exited: false },
-            host_channel: Some(channel),
+            host_channel: channel,
             ranks: (0..world).map(|_| None).collect(),
             channels: (0..world).map(|_| None).collect(),
             last_words: (0..world).map(|_| None).collect(),
@@ -120,11 +119,8 @@ impl Workers {
                 kinds.push(Attachment::Rendezvous);
                 descriptors.push(listener.as_fd());
             }
-            let Some(host) = &self.host_channel else {
-                return Err(io::Error::other("the worker host is gone"));
-            };
             let order = HostOrder::Spawn { rank: rank as u64, attached: kinds };
-            send_packet(host, &order, &descriptors)?;
+            send_packet(&self.host_channel, &order, &descriptors)?;
             let rendezvous = Rendezvous {
                 host: Ipv4Addr::LOCALHOST.to_string(),
                 port,
@@ -172,33 +168,21 @@ impl Workers {
 
     /// Kills all ranks with all that they have started.
     pub(crate) fn kill_ranks(&self) {
-        for (rank, process) in self.ranks.iter().enumerate() {
-            match process {
-                Some(process) if !process.exited => {
-                    let _ = kill_process_group(process.pid, Signal::KILL);
-                }
-                Some(_) => {}
-                // Ordered but never forked: there is no process whose end could be an event.
-                None => drop(self.sender.send(Event::RankExited(rank, ExitStatus::Code(1)))),
-            }
+        for process in self.ranks.iter().flatten().filter(|process| !process.exited) {
+            let _ = kill_process_group(process.pid, Signal::KILL);
         }
     }
 
-    /// Ends the worker host: closes its channel, and kills it if it does not go.
+    /// Ends the worker host. It holds nothing that is worth an orderly end, which takes Python half a second.
     pub(crate) fn end_host(&mut self, events: &Receiver<Event>) {
-        if let Some(channel) = self.host_channel.take() {
-            // The reading thread holds the socket too, so dropping ours would not close it.
-            let _ = rustix::net::shutdown(&*channel, rustix::net::Shutdown::Both);
+        if !self.host.exited {
+            let _ = kill_process_group(self.host.pid, Signal::KILL);
         }
-        let deadline = std::time::Instant::now() + HOST_LINGER;
+        let deadline = Instant::now() + HOST_LINGER;
         while !self.host.exited {
-            match events.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now()))
-            {
+            match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(event) => drop(self.note(&event)),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    let _ = kill_process_group(self.host.pid, Signal::KILL);
-                    return;
-                }
+                Err(_) => return,
             }
         }
     }

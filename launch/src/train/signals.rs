@@ -1,22 +1,37 @@
 //! Signals to the launcher.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use super::supervisor::Event;
+use crate::exit::Exit;
+use crate::failure::Failure;
 
-/// Turns signals into events, on a thread of its own. A SIGHUP that the user's shell has set to be ignored
-/// (`nohup`) stays ignored.
+/// A flag that a signal sets from now on: until workers run, there is nothing else to do about one.
+pub(crate) fn cancellation() -> Result<Arc<AtomicBool>, Failure> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let registered = watched()
+        .into_iter()
+        .try_for_each(|signal| flag::register(signal, Arc::clone(&cancelled)).map(drop));
+    registered.map_err(|error| Failure::io(Exit::Bug, "cannot watch for signals", &error))?;
+    Ok(cancelled)
+}
+
+/// The signals that end a run. A SIGHUP that the user's shell has set to be ignored (`nohup`) stays ignored.
+fn watched() -> Vec<i32> {
+    if ignores_hangup() { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
+}
+
+/// Turns signals into events, on a thread of its own.
 pub(super) fn forward(sender: Sender<Event>) -> io::Result<()> {
-    let mut watched = vec![SIGINT, SIGTERM];
-    if !ignores_hangup() {
-        watched.push(SIGHUP);
-    }
-    let mut signals = Signals::new(watched)?;
+    let mut signals = Signals::new(watched())?;
     thread::Builder::new().name("titan-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");

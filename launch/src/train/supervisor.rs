@@ -10,7 +10,7 @@ use titan_trainer::protocol::{Ending, HostMessage, RankMessage};
 
 /// After the first failure, how long to wait for failures of other ranks: the one that dies first is not always
 /// the one that is noticed first.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE: Duration = Duration::from_millis(700);
 
 /// How long ranks that have reported their end may take to exit.
 const LINGER: Duration = Duration::from_secs(10);
@@ -76,8 +76,17 @@ pub(crate) enum Verdict {
         /// Index of the cause.
         cause: usize,
     },
-    /// The worker host failed before there were ranks.
-    HostFailed(String),
+    /// The worker host failed before all ranks were forked: what it said, or how it ended.
+    HostFailed(HostFailure),
+}
+
+/// How the worker host failed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum HostFailure {
+    /// It could not carry out an order.
+    Said(String),
+    /// It ended.
+    Exited(ExitStatus),
 }
 
 /// A failure of one rank.
@@ -130,7 +139,7 @@ pub(crate) struct Supervisor {
     /// The last step that any rank has done.
     last_step: u64,
     failures: Vec<RankFailure>,
-    host_failure: Option<String>,
+    host_failure: Option<HostFailure>,
     signal: Option<&'static str>,
     killed_by_grace: bool,
     /// Ranks that have done all steps.
@@ -175,11 +184,12 @@ impl Supervisor {
         }
         let mut actions = match event {
             Event::Host(HostMessage::Ready { .. }) => {
-                self.ranks.fill(RankState::Running);
                 vec![Action::SpawnRanks]
             }
-            Event::Host(HostMessage::Spawned { .. }) => Vec::new(),
-            Event::Host(HostMessage::Failed { message }) => self.host_failed(now, message.clone()),
+            Event::Host(HostMessage::Spawned { rank, .. }) => self.spawned(*rank as usize),
+            Event::Host(HostMessage::Failed { message }) => {
+                self.host_failed(now, HostFailure::Said(message.clone()))
+            }
             Event::HostExited(status) => self.host_exited(now, *status),
             Event::Rank(rank, message) => self.rank_said(now, *rank, message),
             Event::RankExited(rank, status) => self.rank_exited(now, *rank, *status),
@@ -220,15 +230,24 @@ impl Supervisor {
         }
     }
 
-    fn host_failed(&mut self, now: Duration, message: String) -> Vec<Action> {
-        self.host_failure.get_or_insert(message);
+    fn host_failed(&mut self, now: Duration, failure: HostFailure) -> Vec<Action> {
+        self.host_failure.get_or_insert(failure);
         self.kill(now)
+    }
+
+    /// A rank is there to be watched, or to be killed if it comes too late.
+    fn spawned(&mut self, rank: usize) -> Vec<Action> {
+        self.ranks[rank] = RankState::Running;
+        match self.mode {
+            Mode::Killing(_) => vec![Action::KillRanks],
+            _ => Vec::new(),
+        }
     }
 
     /// Ranks do not need the host once they are forked, so its end matters only before that.
     fn host_exited(&mut self, now: Duration, status: ExitStatus) -> Vec<Action> {
         if self.ranks.contains(&RankState::NotStarted) && !matches!(self.mode, Mode::Killing(_)) {
-            return self.host_failed(now, format!("the worker host {}", describe(status)));
+            return self.host_failed(now, HostFailure::Exited(status));
         }
         Vec::new()
     }
@@ -275,10 +294,7 @@ impl Supervisor {
             }
             // A failed run is about to end by itself, and a finished one is ending.
             Mode::Settling(_) | Mode::Finishing(_) if !again => Vec::new(),
-            _ => {
-                self.killed_by_grace = again;
-                self.kill(now)
-            }
+            _ => self.kill(now),
         }
     }
 
@@ -314,9 +330,11 @@ impl Supervisor {
 }
 
 /// Which failure caused the others: a rank that was killed outranks one that reports a fault, and a fault
-/// outranks a lost peer, which is what all other ranks see; among equals the first one noticed.
+/// outranks a lost peer, which is what all other ranks see; among equals the first one noticed. A rank that
+/// aborts has often only lost its peer on a thread that cannot report it.
 pub(crate) fn cause_of(failures: &[RankFailure]) -> Option<usize> {
     let consequence = |failure: &RankFailure| match &failure.how {
+        How::Died(ExitStatus::Signal(signal_hook::consts::SIGABRT)) => 2,
         How::Died(ExitStatus::Signal(_)) => 0,
         How::Reported(_, f) if f.class != FailureClass::PeerLost => 1,
         How::Died(ExitStatus::Code(_)) => 2,

@@ -34,10 +34,17 @@ fn ready() -> Event {
     Event::Host(HostMessage::Ready { protocol: 1, import_seconds: 1.0 })
 }
 
+fn spawned(rank: usize) -> Event {
+    Event::Host(HostMessage::Spawned { rank: rank as u64, pid: 100 + rank as u32 })
+}
+
 /// A supervisor whose ranks run, after `steps` steps.
 fn running(world: usize, steps: u64) -> Supervisor {
     let mut supervisor = Supervisor::new(world, GRACE);
     assert_eq!(supervisor.on(at(0.0), &ready()), [Action::SpawnRanks]);
+    for rank in 0..world {
+        assert_eq!(supervisor.on(at(0.1), &spawned(rank)), []);
+    }
     for n in 1..=steps {
         for rank in 0..world {
             assert_eq!(supervisor.on(at(1.0), &step(rank, n)), []);
@@ -86,7 +93,7 @@ fn a_signal_lets_the_step_finish_and_a_second_one_does_not() {
     let mut s = running(2, 3);
     feed(&mut s, 5.0, &[Event::Signal("SIGINT")]);
     assert_eq!(s.on(at(6.0), &Event::Signal("SIGTERM")), [Action::KillRanks]);
-    let verdict = Verdict::Stopped { signal: "SIGINT", killed: true };
+    let verdict = Verdict::Stopped { signal: "SIGINT", killed: false };
     assert_eq!(feed(&mut s, 6.1, &[killed(0), killed(1)]), [Action::End(verdict)]);
 }
 
@@ -126,8 +133,8 @@ fn the_rank_that_was_killed_is_the_cause_even_if_the_others_are_noticed_first() 
     assert_eq!(feed(&mut s, 2.0, &seen), []);
     assert_eq!(s.deadline(), Some(at(2.0) + SETTLE));
     feed(&mut s, 2.1, &[killed(1)]);
-    assert_eq!(s.on(at(2.3), &Event::Deadline), [Action::KillRanks]);
-    let actions = s.on(at(2.4), &killed(2));
+    assert_eq!(s.on(at(2.7), &Event::Deadline), [Action::KillRanks]);
+    let actions = s.on(at(2.8), &killed(2));
     let [Action::End(Verdict::Failed { failures, cause })] = &actions[..] else {
         panic!("{actions:?}")
     };
@@ -148,6 +155,13 @@ fn a_fault_outranks_the_lost_peers_that_follow_from_it() {
         (vec![failure(0, FailureClass::PeerLost), died(1, 1)], 1),
         (vec![died(0, 1), failure(1, FailureClass::Engine)], 1),
         (vec![failure(0, FailureClass::PeerLost), failure(1, FailureClass::PeerLost)], 0),
+        (
+            vec![
+                RankFailure { rank: 0, how: How::Died(ExitStatus::Signal(6)) },
+                failure(1, FailureClass::Engine),
+            ],
+            1,
+        ),
         (vec![failure(3, FailureClass::Engine), failure(1, FailureClass::NonFiniteLoss)], 0),
     ];
     for (failures, cause) in cases {
@@ -160,8 +174,8 @@ fn a_fault_outranks_the_lost_peers_that_follow_from_it() {
 fn the_ends_of_ranks_that_were_killed_are_no_failures_of_their_own() {
     let mut s = running(2, 3);
     feed(&mut s, 2.0, &[reported(0, FailureClass::NonFiniteLoss), exited(0, 1)]);
-    s.on(at(2.3), &Event::Deadline);
-    let actions = s.on(at(2.4), &killed(1));
+    s.on(at(2.7), &Event::Deadline);
+    let actions = s.on(at(2.8), &killed(1));
     let [Action::End(Verdict::Failed { failures, .. })] = &actions[..] else {
         panic!("{actions:?}")
     };
@@ -170,22 +184,41 @@ fn the_ends_of_ranks_that_were_killed_are_no_failures_of_their_own() {
 
 #[test]
 fn the_worker_host_matters_only_until_its_ranks_are_forked() {
+    let exited = Event::HostExited(ExitStatus::Signal(9));
+    let failed = Action::End(Verdict::HostFailed(HostFailure::Exited(ExitStatus::Signal(9))));
     let mut s = Supervisor::new(2, GRACE);
-    let actions = s.on(at(1.0), &Event::HostExited(ExitStatus::Code(1)));
-    let message = "the worker host exited with code 1".to_owned();
-    assert_eq!(actions, [Action::KillRanks, Action::End(Verdict::HostFailed(message))]);
+    assert_eq!(s.on(at(1.0), &exited), [Action::KillRanks, failed.clone()]);
+
+    // Killed between its order to fork and the first fork, or between two forks.
+    let mut s = Supervisor::new(2, GRACE);
+    s.on(at(0.0), &ready());
+    assert_eq!(s.on(at(1.0), &exited), [Action::KillRanks, failed.clone()]);
+    let mut s = Supervisor::new(2, GRACE);
+    feed(&mut s, 0.0, &[ready(), spawned(0)]);
+    assert_eq!(s.on(at(1.0), &exited), [Action::KillRanks]);
+    assert_eq!(s.on(at(1.1), &killed(0)), [failed]);
 
     let mut s = running(2, 3);
-    assert_eq!(s.on(at(2.0), &Event::HostExited(ExitStatus::Signal(9))), []);
+    assert_eq!(s.on(at(2.0), &exited), []);
+}
+
+#[test]
+fn a_rank_that_is_forked_after_all_were_killed_is_killed_too() {
+    let mut s = Supervisor::new(2, GRACE);
+    feed(&mut s, 0.0, &[ready(), spawned(0)]);
+    assert_eq!(s.on(at(0.1), &Event::Signal("SIGINT")), [Action::KillRanks]);
+    assert_eq!(s.on(at(0.2), &spawned(1)), [Action::KillRanks]);
+    let verdict = Verdict::Stopped { signal: "SIGINT", killed: false };
+    assert_eq!(feed(&mut s, 0.3, &[killed(0), killed(1)]), [Action::End(verdict)]);
 }
 
 #[test]
 fn a_process_that_cannot_be_killed_does_not_keep_the_launcher() {
     let mut s = running(2, 3);
     feed(&mut s, 2.0, &[killed(0)]);
-    s.on(at(2.3), &Event::Deadline);
-    assert_eq!(s.deadline(), Some(at(2.3) + BURIAL));
-    let actions = s.on(at(7.3), &Event::Deadline);
+    s.on(at(2.7), &Event::Deadline);
+    assert_eq!(s.deadline(), Some(at(2.7) + BURIAL));
+    let actions = s.on(at(7.7), &Event::Deadline);
     assert!(matches!(&actions[..], [Action::End(Verdict::Failed { cause: 0, .. })]), "{actions:?}");
 }
 

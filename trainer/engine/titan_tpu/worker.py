@@ -1,11 +1,10 @@
-"""Entry of a worker host process: `python -m titan_tpu.worker`.
+"""Entry of a worker host process: the launcher calls `main`.
 
 The native module, written in Rust, does the work: it receives its orders from the launcher, forks or becomes
 a rank, and drives `titan_tpu.engine.Engine`. What is left to Python is the order of imports.
 """
 
 import importlib
-import sys
 import time
 
 
@@ -21,7 +20,3 @@ def main(argv: list[str]) -> int:
     importlib.import_module("torch")
     importlib.import_module("titan_tpu.engine")
     return native.serve(time.monotonic() - started)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

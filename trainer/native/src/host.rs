@@ -160,7 +160,7 @@ fn detach_from_host(log: &OwnedFd) -> io::Result<()> {
 /// Waits until the launcher is the parent, and ties this process to it.
 fn adopt_launcher() -> io::Result<()> {
     let launcher = launcher().map_err(|error| io::Error::other(error.to_string()))?;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(2);
     while getppid() != Some(launcher) {
         if Instant::now() > deadline {
             return Err(io::Error::other("the launcher is gone"));
