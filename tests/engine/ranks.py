@@ -4,6 +4,7 @@ A job is one life of an engine. Every job gets a new world: a new port, a new st
 """
 
 import contextlib
+import dataclasses
 import os
 import pickle
 import socket
@@ -28,6 +29,8 @@ class Job:
     stops: list[bool]
     record_collectives: bool = False
     timeout_seconds: float = 30
+    smallest_message: int | None = 0
+    """In place of the device's, with which a model this small would travel in one message; None keeps it."""
 
 
 @dataclass
@@ -102,8 +105,15 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
     """Live through one engine."""
     import json
 
-    from titan_tpu.engine import Engine
+    from titan_tpu import device, engine
 
+    def device_by_name(name):
+        chosen = device.device_by_name(name)
+        if job.smallest_message is None:
+            return chosen
+        return dataclasses.replace(chosen, smallest_message=job.smallest_message)
+
+    engine.device_by_name = device_by_name
     rendezvous = {
         "host": "127.0.0.1",
         "port": port,
@@ -111,22 +121,22 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         "timeout_seconds": job.timeout_seconds,
     }
     sockets = _open_sockets() - (listen_fd is not None)  # the engine takes that one over
-    engine = Engine(json.dumps(job.config), rank, json.dumps(rendezvous))
+    ours = engine.Engine(json.dumps(job.config), rank, json.dumps(rendezvous))
     outcome = Outcome(
-        initial={name: p.detach().clone() for name, p in engine.model.named_parameters()},
-        shapes={name: tuple(layout.shape) for name, layout in engine.layouts.items()},
-        description=engine.describe(),
+        initial={name: p.detach().clone() for name, p in ours.model.named_parameters()},
+        shapes={name: tuple(layout.shape) for name, layout in ours.layouts.items()},
+        description=ours.describe(),
     )
     for tokens, learning_rate, stop in zip(job.tokens, job.learning_rates, job.stops, strict=True):
         outcome.collectives = []
         recorder = _recorder(outcome.collectives) if job.record_collectives else contextlib.nullcontext()
         with recorder:
-            handle = engine.step(bytearray(tokens), learning_rate, stop)
-        outcome.steps.append(engine.read(handle))
-    outcome.final = {name: p.detach().clone() for name, p in engine.model.named_parameters()}
-    outcome.gradients = {name: p.grad for name, p in engine.model.named_parameters()}
-    engine.close()
-    del engine
+            handle = ours.step(bytearray(tokens), learning_rate, stop)
+        outcome.steps.append(ours.read(handle))
+    outcome.final = {name: p.detach().clone() for name, p in ours.model.named_parameters()}
+    outcome.gradients = {name: p.grad for name, p in ours.model.named_parameters()}
+    ours.close()
+    del ours
     outcome.leaked_sockets = _open_sockets() - sockets
     return outcome
 

@@ -10,8 +10,8 @@ REST = {2: 31 * 60 + 15, 4: 16 * 60 + 8}
 TOTALS = ("all_reduce", "titan_world", 3)
 
 
-def record(pool, mesh, **changes):
-    outcomes = train(pool, configure(mesh, **changes), steps=2, record_collectives=True)
+def record(pool, mesh, accumulation=1, **options):
+    outcomes = train(pool, configure(mesh, accumulation), steps=2, record_collectives=True, **options)
     for outcome in outcomes:
         # The names of groups too: a rank that traced another name would compile another program.
         assert outcome.collectives == outcomes[0].collectives
@@ -47,3 +47,16 @@ def test_replicas_sum_shards_and_not_whole_gradients(pool):
 def test_micro_steps_share_the_message_of_the_totals(pool):
     log = record(pool, (1, 2), accumulation=2)
     assert len(log) == 2 * 6 + 1 and log[-1] == TOTALS
+
+
+def test_blocks_too_small_for_a_message_join_the_rest(pool):
+    whole = 2 * BLOCK[2] + REST[2]
+    expected = [
+        ("all_gather_into_tensor", "titan_shard", whole),
+        ("reduce_scatter_tensor", "titan_shard", 2 * whole),
+        TOTALS,
+    ]
+    assert record(pool, (1, 2), smallest_message=None) == expected
+    block_bytes = 4 * (2 * 30 + 2 * 30 * 30 + 2 * 6 * 30 + 3 * 50 * 30)
+    assert record(pool, (1, 2), smallest_message=block_bytes + 1) == expected
+    assert len(record(pool, (1, 2), smallest_message=block_bytes)) == 7

@@ -28,6 +28,12 @@ def test_sgd_does_not_depend_on_the_mesh(pool, single, mesh):
         torch.testing.assert_close(final[name], expected[name], atol=1e-5, rtol=0, msg=name)
 
 
+def test_the_size_of_messages_does_not_change_the_sums(pool):
+    config = configure((2, 2))
+    per_block, in_one = (train(pool, config, steps=5, smallest_message=size) for size in (0, None))
+    assert in_one[0].steps == per_block[0].steps
+
+
 @pytest.mark.parametrize("mesh", [(1, 2), (2, 2)])
 def test_tied_embeddings_do_not_depend_on_the_mesh(pool, mesh):
     tied = {"tie_embeddings": True}

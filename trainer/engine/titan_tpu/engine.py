@@ -49,7 +49,7 @@ class Engine:
             self.model,
             self._mesh,
             Precision(getattr(torch, config.precision.compute), getattr(torch, config.precision.reduce)),
-            device=self._device.torch_device,
+            self._device,
             initial_weight=lambda module, name, shape: initial_weight(module, name, shape, config.seed),
         )
         self._parameters = list(self.model.parameters())
