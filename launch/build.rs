@@ -14,9 +14,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let launch = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let workspace = launch.parent().ok_or("launch has no parent folder")?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    for part in
-        ["recipes/src", "parallelism/src", "datasets/src", "trainer", "Cargo.toml", "Cargo.lock"]
-    {
+    for part in [
+        "recipes/crate/src",
+        "parallelism/src",
+        "datasets/src",
+        "trainer",
+        "Cargo.toml",
+        "Cargo.lock",
+    ] {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
     let native = build_native(workspace, &out)?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use titan_parallelism::Convention;
 
 use crate::exit;
 
@@ -20,6 +21,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Train the model of a recipe.
     Train(TrainArgs),
+    /// Say what is known of a run before it starts: mesh, batch, parameters, FLOPs, memory of the state.
+    Plan(PlanArgs),
+    /// Turn a measured throughput into model FLOPs utilisation.
+    Mfu(MfuArgs),
+    /// List, show, check, compare and import recipes.
+    #[command(subcommand)]
+    Recipe(RecipeCommand),
     /// Install the Python environment of the engine now, instead of at the first run.
     Setup(SetupArgs),
     /// Say what is here and what is missing, without changing anything.
@@ -33,11 +41,8 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
-    /// The recipe, a TOML file.
-    pub(crate) recipe: PathBuf,
-    /// Override a setting; the value is TOML, a bare word is a string. May be repeated, the last one wins.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArgs,
     /// Number of devices (short for --set hardware.devices=N).
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) devices: Option<u64>,
@@ -50,6 +55,132 @@ pub(crate) struct TrainArgs {
     /// Print JSON lines on stdout: one object per step, and one with "event" for everything else.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which recipe, and with which changes.
+#[derive(Args, Debug)]
+pub(crate) struct RecipeArgs {
+    /// The recipe: a TOML file, or the name of a shipped one.
+    pub(crate) recipe: PathBuf,
+    /// Override a setting; the value is TOML, a bare word is a string. May be repeated, the last one wins.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// The machine that a recipe is for.
+#[derive(Args, Debug)]
+pub(crate) struct TargetArgs {
+    /// The accelerator and, for TPUs, the topology of one slice: tpu7x:8x8x16, cpu.
+    #[arg(long, value_name = "ACCELERATOR[:TOPOLOGY]")]
+    pub(crate) target: Option<String>,
+    /// Number of slices.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) slices: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArgs,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// How FLOPs are counted: causal, palm or 6n.
+    #[arg(long, value_name = "WORD", default_value = "causal")]
+    pub(crate) convention: Convention,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MfuArgs {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArgs,
+    /// The measured throughput of one device, as PyTorch counts devices (a v7x chip has two).
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
+    pub(crate) tokens_per_second_per_device: f64,
+    /// How FLOPs are counted: causal, palm or 6n.
+    #[arg(long, value_name = "WORD", default_value = "causal")]
+    pub(crate) convention: Convention,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|_| "must be a number".to_owned())?;
+    let usable = number > 0.0 && number.is_finite();
+    if usable { Ok(number) } else { Err("must be greater than 0".to_owned()) }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecipeCommand {
+    /// List the recipes that come with titan-tpu.
+    Ls {
+        /// Print one JSON array on stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a recipe with every default and every derived value, and where each comes from.
+    Show(ShowArgs),
+    /// Check recipes; exit code 2 if any of them is bad.
+    Check(CheckArgs),
+    /// Print the JSON schema of recipes.
+    Schema,
+    /// Compare two recipes setting by setting, defaults included.
+    Diff(DiffArgs),
+    /// Turn a TorchTitan configuration (TOML, version 0.2.2 and older) into a recipe.
+    Import(ImportArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArgs,
+    /// Print the text of the file as it is, comments included.
+    #[arg(long, conflicts_with_all = ["json", "set"])]
+    pub(crate) source: bool,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The recipes: TOML files, or names of shipped ones.
+    #[arg(required = true)]
+    pub(crate) recipes: Vec<PathBuf>,
+    /// Override a setting of each; the value is TOML, a bare word is a string.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Print one JSON object for each recipe on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The first recipe.
+    pub(crate) left: PathBuf,
+    /// The second recipe.
+    pub(crate) right: PathBuf,
+    /// Print one JSON array on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// The TorchTitan configuration.
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Number of devices, on CPUs and GPUs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub(crate) devices: Option<u64>,
+    /// Write the recipe to a file, which must not exist yet, instead of stdout.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

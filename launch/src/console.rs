@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::exit::Exit;
 use crate::failure::{Failure, What};
 
 /// How a command shows what it is doing.
@@ -252,6 +253,26 @@ pub(crate) fn print_failure(failure: &Failure) {
         text.push_str(&format!("\n{CYAN}help:{RESET} {help}"));
     }
     write(&mut anstream::stderr(), &text);
+}
+
+/// Prints the result of a command. A reader that has seen enough and closed the pipe is no failure.
+pub(crate) fn print_document(text: &str) -> Result<Exit, Failure> {
+    match write_document(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::io(Exit::Usage, "cannot write to stdout", &error))
+        }
+        _ => Ok(Exit::Done),
+    }
+}
+
+/// Prints text that brings its own layout on stderr.
+pub(crate) fn print_block(text: &str) {
+    write(&mut anstream::stderr(), text);
+}
+
+/// Prints a warning on stderr.
+pub(crate) fn print_warning(text: &str) {
+    print_block(&format!("{YELLOW}warning:{RESET} {text}"));
 }
 
 /// Writes a whole document to stdout: here a stdout that does not take it is a failure.

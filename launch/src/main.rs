@@ -7,6 +7,8 @@ mod cli;
 mod console;
 mod exit;
 mod failure;
+mod recipe_command;
+mod reckon;
 mod setup;
 mod setup_command;
 mod train;
@@ -37,6 +39,9 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Train(args) => train::command(&args),
+        Command::Plan(args) => reckon::plan(&args),
+        Command::Mfu(args) => reckon::mfu(&args),
+        Command::Recipe(command) => recipe_command::run(&command),
         Command::Setup(args) => setup_command::setup(&args),
         Command::Doctor(args) => setup_command::doctor(&args),
         Command::Completions { shell } => {

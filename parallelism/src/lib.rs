@@ -5,7 +5,9 @@
 mod flops;
 mod mfu;
 mod parameters;
+mod plan;
 
 pub use flops::{Convention, flops_per_token};
 pub use mfu::{Mfu, MfuError, mfu};
 pub use parameters::{Parameters, parameters};
+pub use plan::{MemoryPerDevice, MeshDegrees, Plan, plan};

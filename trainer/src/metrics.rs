@@ -53,16 +53,8 @@ impl Meter {
     pub fn new(recipe: &Recipe, layout: Layout, attempt: u64) -> Self {
         Self {
             layout,
-            flops_per_token: flops_per_token(
-                &recipe.model,
-                layout.sequence_length,
-                Convention::Causal,
-            ),
-            peak_flops_per_device: recipe
-                .hardware
-                .peak_tflops
-                .as_ref()
-                .map(|peak| peak.value * 1e12),
+            flops_per_token: flops_per_token(recipe, Convention::Causal),
+            peak_flops_per_device: recipe.hardware.peak_flops().map(|(peak, _)| peak),
             attempt,
         }
     }

@@ -4,6 +4,9 @@ fn meter(world: u64, peak: Option<f64>) -> Meter {
     let layout = Layout {
         world,
         replicate: 1,
+        context: 1,
+        tensor: 1,
+        expert: 1,
         shard: world,
         local_batch: 2,
         accumulation: 1,

@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 use titan_recipes::Recipe;
-use titan_recipes::tables::schedule::ScheduleKind;
+use titan_recipes::tables::schedule::{DecayKind, ScheduleKind};
 
 /// A learning-rate schedule over a whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub struct LearningRate {
     pub warmup_steps: u64,
     /// Steps of the run.
     pub total_steps: u64,
+    /// Steps of the decay at the end of `wsd`, and its shape.
+    pub decay: Option<(u64, DecayKind)>,
     /// The rate of the last step as a fraction of the peak.
     pub final_fraction: f64,
 }
@@ -29,27 +31,37 @@ impl LearningRate {
             kind: *recipe.schedule.kind,
             warmup_steps: *recipe.schedule.warmup_steps,
             total_steps: *recipe.training.steps,
+            decay: (recipe.schedule.decay_steps.as_deref().copied())
+                .zip(recipe.schedule.decay_kind.as_deref().copied()),
             final_fraction: *recipe.schedule.final_fraction,
         }
     }
 
     /// The rate of step `step`, counted from 1.
     ///
-    /// Warm-up step `s` of `w` has `s / w` of the peak, so that no step is wasted at a rate of 0. After it, with
-    /// progress `p` from 0 to 1 at the last step and final fraction `f`: linear is `1 - (1 - f) p`, cosine is
-    /// `f + (1 - f) (1 + cos(pi p)) / 2` (Loshchilov and Hutter, SGDR, equation 5).
+    /// Warm-up step `s` of `w` has `s / w` of the peak, so that no step is wasted at a rate of 0. The decay takes all
+    /// steps after it, or the last ones of `wsd`. With progress `p` from 0 before the decay to 1 at the last step and
+    /// final fraction `f` the rate is `f + (1 - f) l` of the peak, where `l` is `1 - p` (linear), `(1 + cos(pi p)) / 2`
+    /// (cosine: Loshchilov and Hutter, SGDR, equation 5) or `1 - sqrt(p)` (Haegele et al., arXiv 2405.18392).
     pub fn at(&self, step: u64) -> f64 {
         if step <= self.warmup_steps {
             return self.peak * step as f64 / self.warmup_steps as f64;
         }
-        let length = self.total_steps.saturating_sub(self.warmup_steps).max(1);
-        let progress = ((step - self.warmup_steps) as f64 / length as f64).min(1.0);
-        let floor = self.final_fraction;
-        let factor = match self.kind {
-            ScheduleKind::Cosine => floor + (1.0 - floor) * 0.5 * (1.0 + (PI * progress).cos()),
-            ScheduleKind::Linear => 1.0 - (1.0 - floor) * progress,
-            ScheduleKind::Constant => 1.0,
+        let after_warmup = self.total_steps.saturating_sub(self.warmup_steps);
+        let (length, shape) = match (self.kind, self.decay) {
+            (ScheduleKind::Constant, _) | (ScheduleKind::Wsd, None) => return self.peak,
+            (ScheduleKind::Wsd, Some((steps, shape))) => (steps.min(after_warmup), shape),
+            (ScheduleKind::Cosine, _) => (after_warmup, DecayKind::Cosine),
+            (ScheduleKind::Linear, _) => (after_warmup, DecayKind::Linear),
         };
+        let done = (step + length).saturating_sub(self.total_steps).min(length);
+        let progress = done as f64 / length.max(1) as f64;
+        let left = match shape {
+            DecayKind::Linear => 1.0 - progress,
+            DecayKind::Cosine => 0.5 * (1.0 + (PI * progress).cos()),
+            DecayKind::Sqrt => 1.0 - progress.sqrt(),
+        };
+        let factor = self.final_fraction + (1.0 - self.final_fraction) * left;
         self.peak * factor
     }
 }
@@ -60,7 +72,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn schedule(kind: ScheduleKind, warmup_steps: u64, total_steps: u64) -> LearningRate {
-        LearningRate { peak: 2.0, kind, warmup_steps, total_steps, final_fraction: 0.1 }
+        let decay = Some((total_steps / 5, DecayKind::Sqrt));
+        LearningRate { peak: 2.0, kind, warmup_steps, total_steps, decay, final_fraction: 0.1 }
     }
 
     #[test]
@@ -75,12 +88,17 @@ mod tests {
         close(schedule(ScheduleKind::Linear, 0, 100).at(100), 0.2);
         close(schedule(ScheduleKind::Constant, 5, 100).at(99), 2.0);
         close(schedule(ScheduleKind::Cosine, 7, 7).at(7), 2.0);
+        let wsd = schedule(ScheduleKind::Wsd, 10, 100);
+        close(wsd.at(11), 2.0);
+        close(wsd.at(80), 2.0);
+        close(wsd.at(85), 2.0 * (0.1 + 0.9 * 0.5));
+        close(wsd.at(100), 0.2);
     }
 
     proptest! {
         #[test]
         fn rises_to_the_peak_once_then_never_rises_again(
-            kind in prop::sample::select(vec![ScheduleKind::Cosine, ScheduleKind::Linear, ScheduleKind::Constant]),
+            kind in prop::sample::select(vec![ScheduleKind::Cosine, ScheduleKind::Linear, ScheduleKind::Wsd, ScheduleKind::Constant]),
             warmup in 0_u64..50,
             rest in 1_u64..200,
         ) {

@@ -37,15 +37,23 @@ pub struct RunSpec {
 
 impl RunSpec {
     /// The run of a sound recipe. `threads` is the number that one worker computes with.
-    pub fn new(recipe: &Recipe, layout: Layout, data: Vec<DataFile>, threads: u64) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The name of a setting that the engine cannot work with: recipes for training have none.
+    pub fn new(
+        recipe: &Recipe,
+        layout: Layout,
+        data: Vec<DataFile>,
+        threads: u64,
+    ) -> Result<Self, &'static str> {
+        Ok(Self {
             layout,
             steps: *recipe.training.steps,
             learning_rate: LearningRate::of(recipe),
             data,
             seed: *recipe.training.seed,
-            engine: EngineConfig::new(recipe, &layout, threads),
-        }
+            engine: EngineConfig::new(recipe, &layout, threads)?,
+        })
     }
 
     /// What the loader of any rank needs.
@@ -145,22 +153,24 @@ pub enum OptimizerConfig {
 }
 
 impl EngineConfig {
-    fn new(recipe: &Recipe, layout: &Layout, threads: u64) -> Self {
+    fn new(recipe: &Recipe, layout: &Layout, threads: u64) -> Result<Self, &'static str> {
         let (model, optimizer) = (&recipe.model, &recipe.optimizer);
+        let decoder = model.decoder().ok_or("model.family")?;
+        let intermediate_size = decoder.intermediate_size().ok_or("model.num_experts")?;
         let weight_decay = *optimizer.weight_decay;
-        Self {
+        Ok(Self {
             model: ModelConfig {
                 family: model.family.word().to_owned(),
-                vocab_size: *model.vocab_size,
-                hidden_size: *model.hidden_size,
-                intermediate_size: *model.intermediate_size,
-                num_layers: *model.num_layers,
-                num_heads: *model.num_heads,
-                num_kv_heads: *model.num_kv_heads,
-                head_dim: *model.head_dim,
-                rope_theta: *model.rope_theta,
-                norm_eps: *model.norm_eps,
-                tie_embeddings: *model.tie_embeddings,
+                vocab_size: *decoder.vocab_size,
+                hidden_size: *decoder.hidden_size,
+                intermediate_size: **intermediate_size,
+                num_layers: *decoder.num_layers,
+                num_heads: *decoder.num_heads,
+                num_kv_heads: *decoder.num_kv_heads,
+                head_dim: *decoder.head_dim,
+                rope_theta: *decoder.rope_theta,
+                norm_eps: *decoder.norm_eps,
+                tie_embeddings: *decoder.tie_embeddings,
                 init_std: *model.init_std,
             },
             mesh: MeshConfig { replicate: layout.replicate, shard: layout.shard },
@@ -181,11 +191,12 @@ impl EngineConfig {
                 OptimizerName::Sgd => {
                     OptimizerConfig::Sgd { momentum: *optimizer.momentum, weight_decay }
                 }
+                OptimizerName::Muon => return Err("optimizer.name"),
             },
             gradient_clip: *recipe.training.gradient_clip,
             seed: *recipe.training.seed,
             device: recipe.hardware.accelerator.word().to_owned(),
             threads,
-        }
+        })
     }
 }

@@ -44,6 +44,7 @@ impl Engine for FakeEngine {
 
 fn plan(steps: u64) -> LoopPlan {
     let learning_rate = LearningRate {
+        decay: None,
         peak: 1.0,
         kind: ScheduleKind::Constant,
         warmup_steps: 0,

@@ -9,21 +9,22 @@ pub(crate) mod signals;
 mod supervisor;
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde::Serialize;
 use titan_datasets::{Corpus, Packing, TokenAccount, Tokenizer};
 use titan_parallelism::parameters;
-use titan_recipes::{Layout, Loaded, Overrides, Recipe};
+use titan_recipes::tables::env::EnvValue;
+use titan_recipes::{Layout, Loaded, Overrides, Purpose, Recipe, Secret};
 use titan_trainer::spec::{DataFile, RunSpec};
 
 use crate::cli::TrainArgs;
 use crate::console::{Console, Style};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::{setup_command, words};
+use crate::{recipe_command, setup_command, words};
 use run_dir::RunDir;
 
 /// The last JSON line of every `train --json`.
@@ -67,13 +68,16 @@ pub(crate) fn command(args: &TrainArgs) -> Result<Exit, Failure> {
 fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<Exit, Failure> {
     let start = Instant::now();
     let cancelled = signals::cancellation()?;
-    let Loaded { recipe, layout, warnings } = titan_recipes::load(&args.recipe, &overrides(args))?;
+    let (path, overrides) = (&args.recipe.recipe, overrides(args));
+    let Loaded { recipe, layout, warnings, .. } =
+        titan_recipes::load(path, &overrides, Purpose::Train)?;
     if !warnings.diagnostics.is_empty() {
         console.block(warnings.render(true));
     }
     if let Some(path) = &args.run_dir {
         RunDir::check(path)?;
     }
+    let variables = worker_variables(&recipe)?;
     let data = check_data(&recipe, &layout)?;
     introduce(console, &recipe, &layout, &data, start);
     if args.dry_run {
@@ -95,17 +99,43 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     reached.run_dir = Some(run_dir.path().to_owned());
     let files = data.corpus.sources();
     let files = files.into_iter().map(|f| DataFile { path: f.path, bytes: f.bytes }).collect();
-    let spec = RunSpec::new(&recipe, layout, files, threads(&recipe, &layout));
-    run::Run { console, recipe: &recipe, layout, spec, run_dir, environment, start, set_up, data }
-        .execute(reached)
+    let spec = RunSpec::new(&recipe, layout, files, threads(&recipe, &layout)).map_err(|key| {
+        Failure::new(Exit::Bug, format!("the engine has no form for `{key}` of this recipe"))
+    })?;
+    let run = run::Run {
+        console,
+        recipe: &recipe,
+        layout,
+        spec,
+        variables,
+        run_dir,
+        environment,
+        start,
+        set_up,
+        data,
+    };
+    run.execute(reached)
 }
 
 fn overrides(args: &TrainArgs) -> Overrides {
-    let mut set = args.set.clone();
-    if let Some(devices) = args.devices {
-        set.push(format!("hardware.devices={devices}"));
-    }
-    Overrides { set, base: std::env::current_dir().unwrap_or_default() }
+    let devices = args.devices.map(|devices| ("--devices", format!("hardware.devices={devices}")));
+    recipe_command::overrides(&args.recipe.set, devices.into_iter().collect())
+}
+
+/// The variables of `[env]`, with those that come from this process's environment looked up.
+fn worker_variables(recipe: &Recipe) -> Result<Vec<(String, Secret)>, Failure> {
+    let variables = recipe.env.variables.iter().map(|(name, value)| {
+        let secret = match &value.value {
+            EnvValue::Secret(secret) => secret.clone(),
+            EnvValue::From(from) => Secret::new(std::env::var(from).map_err(|_| {
+                let text =
+                    format!("the recipe takes {name} from the variable {from}, which is not set");
+                Failure::new(Exit::Usage, text).help(format!("export {from} before the run"))
+            })?),
+        };
+        Ok((name.clone(), secret))
+    });
+    variables.collect()
 }
 
 /// The data of a run, checked.
@@ -118,7 +148,7 @@ pub(crate) struct Data {
 /// Reads all data once, before any worker starts: a fault in it is found now, and named with its place.
 fn check_data(recipe: &Recipe, layout: &Layout) -> Result<Data, Failure> {
     let paths: Vec<PathBuf> =
-        recipe.data.sources.iter().map(|source| source.path.value.clone()).collect();
+        recipe.data.sources.iter().filter_map(|s| s.path.local().map(Path::to_owned)).collect();
     let corpus = titan_datasets::verify(&paths).map_err(|bad| {
         let mut lines: Vec<String> = bad.0.iter().map(ToString::to_string).collect();
         let first = if lines.is_empty() { "the data is bad".to_owned() } else { lines.remove(0) };

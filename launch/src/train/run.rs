@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use titan_recipes::{Layout, Recipe};
+use titan_recipes::{Layout, Recipe, Secret};
 use titan_trainer::failure::FailureClass;
 use titan_trainer::ledger;
 use titan_trainer::metrics::{Assembler, Meter, StepRecord};
@@ -36,6 +36,8 @@ pub(super) struct Run<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) layout: Layout,
     pub(super) spec: RunSpec,
+    /// Variables of the workers' environment.
+    pub(super) variables: Vec<(String, Secret)>,
     pub(super) run_dir: RunDir,
     pub(super) environment: Environment,
     /// When the command began.
@@ -102,6 +104,7 @@ impl Run<'_> {
             logs: self.run_dir.path().join("logs"),
             run_id: self.run_dir.id().to_owned(),
             spec: self.spec.clone(),
+            variables: self.variables.clone(),
         };
         self.console.spin("importing torch");
         let workers = Workers::start(settings, sender).map_err(|error| {
@@ -383,8 +386,8 @@ impl Session<'_, '_> {
 
     fn summarize(&self, ending: &str) {
         let run = self.run;
-        let peak = match &run.recipe.hardware.peak_tflops {
-            Some(peak) => format!("peak {} TFLOP/s per device from the recipe", peak.value),
+        let peak = match run.recipe.hardware.peak_flops() {
+            Some((peak, source)) => format!("peak {} TFLOP/s per device, {source}", peak / 1e12),
             None => format!("no peak known for {}", *run.recipe.hardware.accelerator),
         };
         for line in self.progress.summary(ending, run.layout.world, &peak) {

@@ -22,6 +22,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open,
     set_child_subreaper, waitid,
 };
+use titan_recipes::Secret;
 use titan_trainer::channel::{Lines, packet_pair, receive_packet, send_packet, write_line};
 use titan_trainer::protocol::{
     Assignment, Attachment, HostMessage, HostOrder, LAUNCHER_PID, RUN_ID, RankMessage, RankOrder,
@@ -55,6 +56,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) run_id: String,
     /// The run.
     pub(crate) spec: RunSpec,
+    /// Variables that the recipe gives its workers, which nothing shows.
+    pub(crate) variables: Vec<(String, Secret)>,
 }
 
 /// A process of the run.
@@ -217,12 +220,16 @@ fn host_command(settings: &WorkerSettings, channel: OwnedFd, log: File) -> io::R
         .stdout(Stdio::from(log.try_clone()?))
         .stderr(Stdio::from(log));
     command.process_group(0);
+    for (name, secret) in &settings.variables {
+        command.env(name, secret.expose());
+    }
     for (name, value) in environment(settings) {
         command.env(name, value);
     }
     // By default idle OpenMP threads spin for their next work. On a machine that does anything else at the same
     // time that makes steps ten times slower; sleeping costs nothing that can be measured.
-    if std::env::var_os("OMP_WAIT_POLICY").is_none() {
+    let waits = |(name, _): &(String, Secret)| name == "OMP_WAIT_POLICY";
+    if std::env::var_os("OMP_WAIT_POLICY").is_none() && !settings.variables.iter().any(waits) {
         command.env("OMP_WAIT_POLICY", "passive");
     }
     // A launcher may itself run under torchrun or a scheduler: what it says about ranks is not about ours.

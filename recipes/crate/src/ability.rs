@@ -1,0 +1,166 @@
+//! What a recipe may ask for and the engine of this version cannot do yet: checked before a run, and only then, so
+//! that such recipes can be checked and reckoned with today.
+
+use crate::accelerators::Accelerator;
+use crate::diagnostic::Diagnostic;
+use crate::location::Location;
+use crate::recipe::Recipe;
+use crate::source::Loc;
+use crate::tables::data::{BadRecord, Tokenizer};
+use crate::tables::launch::Backend;
+use crate::tables::model::{Family, Init, RopeScalingKind};
+use crate::tables::optimizer::OptimizerName;
+use crate::tables::remat::RematPolicy;
+
+/// Something that cannot be done: the setting, how the recipe asks for it, and what to write instead.
+struct Wish {
+    key: &'static str,
+    asked: String,
+    at: Option<Loc>,
+    instead: &'static str,
+}
+
+/// Every wish of a recipe that this version cannot fulfil.
+pub(crate) fn unable(r: &Recipe, is_broken: impl Fn(&str) -> bool) -> Vec<Diagnostic> {
+    let wishes = [model(r), machine(r), training(r), data(r), tables(r)];
+    let wishes = wishes.into_iter().flatten().filter(|wish| !is_broken(wish.key));
+    wishes.map(Wish::report).collect()
+}
+
+impl Wish {
+    fn new(
+        key: &'static str,
+        asked: impl Into<String>,
+        at: &Option<Loc>,
+        instead: &'static str,
+    ) -> Self {
+        Self { key, asked: asked.into(), at: at.clone(), instead }
+    }
+
+    fn report(self) -> Diagnostic {
+        Diagnostic::error(format!("this version cannot train with {}", self.asked))
+            .at(self.at)
+            .label("not supported yet")
+            .help(format!("{}; `recipe check`, `plan` and `mfu` take it as it is", self.instead))
+    }
+}
+
+fn model(r: &Recipe) -> Vec<Wish> {
+    let m = &r.model;
+    let mut wishes = Vec::new();
+    if *m.family != Family::Llama3 {
+        let asked = format!("`model.family` = \"{}\"", *m.family);
+        wishes.push(Wish::new("model.family", asked, &m.family.at, "train family = \"llama3\""));
+    }
+    if matches!(*m.init, Init::Folder(_)) {
+        let asked = "weights from a folder (`model.init`)";
+        wishes.push(Wish::new("model.init", asked, &m.init.at, "write init = \"random\""));
+    }
+    let scaling = m.decoder().and_then(|decoder| decoder.rope_scaling.as_ref());
+    if let Some(scaling) = scaling
+        && *scaling.kind == RopeScalingKind::Llama3
+    {
+        let (asked, at) = ("`model.rope_scaling` = \"llama3\"", &scaling.kind.at);
+        let at = at.clone().or(m.size.as_ref().and_then(|size| size.at.clone()));
+        let instead = "write rope_scaling = \"none\"";
+        wishes.push(Wish::new("model.rope_scaling", asked, &at, instead));
+    }
+    wishes
+}
+
+fn machine(r: &Recipe) -> Vec<Wish> {
+    let (h, p) = (&r.hardware, &r.parallelism);
+    let mut wishes = Vec::new();
+    if *h.accelerator != Accelerator::Cpu {
+        let asked = format!("`hardware.accelerator` = \"{}\"", *h.accelerator);
+        let instead = "train on accelerator = \"cpu\"";
+        wishes.push(Wish::new("hardware.accelerator", asked, &h.accelerator.at, instead));
+    }
+    if *h.slices > 1 {
+        let asked = format!("`hardware.slices` = {}", *h.slices);
+        wishes.push(Wish::new("hardware.slices", asked, &h.slices.at, "leave slices out"));
+    }
+    for (key, name, degree) in [
+        ("parallelism.expert", "expert", &p.expert),
+        ("parallelism.tensor", "tensor", &p.tensor),
+        ("parallelism.context", "context", &p.context),
+    ] {
+        if **degree > 1 {
+            let asked = format!("`parallelism.{name}` = {}", **degree);
+            wishes.push(Wish::new(key, asked, &degree.at, "use the axes replicate and shard"));
+        }
+    }
+    wishes
+}
+
+fn training(r: &Recipe) -> Vec<Wish> {
+    let mut wishes = Vec::new();
+    if *r.optimizer.name == OptimizerName::Muon {
+        let instead = "write name = \"adamw\"";
+        let (asked, at) = ("`optimizer.name` = \"muon\"", &r.optimizer.name.at);
+        wishes.push(Wish::new("optimizer.name", asked, at, instead));
+    }
+    if *r.remat.policy != RematPolicy::None {
+        let asked = format!("`remat.policy` = \"{}\"", *r.remat.policy);
+        let instead = "write policy = \"none\"";
+        wishes.push(Wish::new("remat.policy", asked, &r.remat.policy.at, instead));
+    }
+    if *r.compile.enabled {
+        let (asked, at) = ("`compile.enabled` = true", &r.compile.enabled.at);
+        wishes.push(Wish::new("compile.enabled", asked, at, "write enabled = false"));
+    }
+    if *r.elastic.max_restarts > 0 {
+        let asked = format!("`elastic.max_restarts` = {}", *r.elastic.max_restarts);
+        let at = &r.elastic.max_restarts.at;
+        wishes.push(Wish::new("elastic.max_restarts", asked, at, "write max_restarts = 0"));
+    }
+    if let Some(least) = &r.elastic.min_slices {
+        let asked = format!("`elastic.min_slices` = {}", **least);
+        wishes.push(Wish::new("elastic.min_slices", asked, &least.at, "leave min_slices out"));
+    }
+    wishes
+}
+
+fn data(r: &Recipe) -> Vec<Wish> {
+    let d = &r.data;
+    let mut wishes = Vec::new();
+    if let Tokenizer::File { .. } = *d.tokenizer {
+        let (asked, at) = ("a tokenizer from a file (`data.tokenizer`)", &d.tokenizer.at);
+        wishes.push(Wish::new("data.tokenizer", asked, at, "write tokenizer = \"bytes\""));
+    }
+    if *d.on_bad_record == BadRecord::Skip {
+        let (asked, at) = ("`data.on_bad_record` = \"skip\"", &d.on_bad_record.at);
+        wishes.push(Wish::new("data.on_bad_record", asked, at, "write on_bad_record = \"fail\""));
+    }
+    let remote = d.sources.iter().find(|source| matches!(*source.path, Location::Remote(_)));
+    if let Some(source) = remote {
+        let asked = format!("data from `{}`", *source.path);
+        let instead = "copy the data to a local file and name that";
+        wishes.push(Wish::new("data.sources.path", asked, &source.path.at, instead));
+    }
+    let differ = d.sources.windows(2).any(|pair| *pair[0].weight != *pair[1].weight);
+    if differ {
+        let written = d.sources.iter().find_map(|source| source.weight.at.clone());
+        let asked = "sources of different weights";
+        let instead = "leave weight out: sources are read one after the other";
+        wishes.push(Wish::new("data.sources.weight", asked, &written, instead));
+    }
+    wishes
+}
+
+/// Tables that ask for something by being there.
+fn tables(r: &Recipe) -> Vec<Wish> {
+    const LEAVE: &str = "leave the table out";
+    let checkpoint = r.checkpoint.as_ref().map(|t| ("checkpoint", "checkpoints", &t.at));
+    let validation = r.validation.as_ref().map(|t| ("validation", "a validation", &t.at));
+    let rl = r.rl.as_ref().map(|t| ("rl", "reinforcement learning", &t.at));
+    let tables = [checkpoint, validation, rl].into_iter().flatten();
+    let mut wishes: Vec<Wish> = tables
+        .map(|(table, what, at)| Wish::new(table, format!("{what} ([{table}])"), at, LEAVE))
+        .collect();
+    if let Some(launch) = r.launch.as_ref().filter(|launch| *launch.on != Backend::Local) {
+        let asked = format!("`launch.on` = \"{}\"", *launch.on);
+        wishes.push(Wish::new("launch.on", asked, &launch.on.at, "write on = \"local\""));
+    }
+    wishes
+}

@@ -1,0 +1,215 @@
+//! What loading a recipe asks of the disk: the recipe itself, and whether its data files can be read.
+
+use std::cell::Cell;
+use std::fs::{self, File, Metadata};
+use std::io::{Error, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
+
+use crate::diagnostic::Diagnostic;
+use crate::report::SHOWN;
+use crate::shown::ShownPath;
+use crate::tokenizer::largest_id;
+use crate::words::nearest;
+
+/// A recipe is a page of text; a larger file is something else.
+const LARGEST: u64 = 1 << 20;
+
+/// Where the recipes are that come with titan-tpu.
+const SHIPPED: &str = "recipes";
+
+const WANTED: &str = "a recipe is a TOML file, for example recipes/llama3_tiny.toml";
+
+/// Why a data file cannot be used.
+#[derive(Clone, Debug)]
+pub struct Unusable {
+    /// What is wrong with it, such as `no such file`.
+    pub why: String,
+    /// A file with a similar name beside it.
+    pub near: Option<PathBuf>,
+}
+
+/// What loading a recipe asks about files; the disk in the product, a stub in tests.
+pub trait Files {
+    /// The text of a recipe that another one extends.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    fn recipe(&self, path: &Path) -> Result<String, Box<Diagnostic>>;
+
+    /// Looks at a data file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn data(&self, path: &Path) -> Result<(), Unusable>;
+
+    /// The largest token id of a `tokenizer.json`, added tokens included.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    fn tokenizer(&self, path: &Path) -> Result<u64, Unusable>;
+
+    /// Whether a folder can be made, or written to if it is there.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn folder(&self, path: &Path) -> Result<(), Unusable>;
+}
+
+/// The files of this machine.
+#[derive(Debug, Default)]
+pub struct Disk {
+    failures: Cell<usize>,
+}
+
+impl Files for Disk {
+    fn recipe(&self, path: &Path) -> Result<String, Box<Diagnostic>> {
+        read_recipe(path)
+    }
+
+    fn data(&self, path: &Path) -> Result<(), Unusable> {
+        probe_data(path, &self.failures)
+    }
+
+    fn tokenizer(&self, path: &Path) -> Result<u64, Unusable> {
+        probe_data(path, &self.failures)?;
+        largest_id(path).map_err(|why| Unusable { why, near: None })
+    }
+
+    fn folder(&self, path: &Path) -> Result<(), Unusable> {
+        usable_folder(path).map_err(|why| Unusable { why, near: None })
+    }
+}
+
+/// A folder that is there must take new files; one that is not there must have a parent that does.
+fn usable_folder(path: &Path) -> Result<(), String> {
+    for ancestor in path.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {
+        match fs::metadata(ancestor) {
+            Ok(metadata) if !metadata.is_dir() => {
+                return Err(format!("{} is not a folder", ShownPath(ancestor)));
+            }
+            Ok(_) => {
+                let access = rustix::fs::access(ancestor, rustix::fs::Access::WRITE_OK);
+                return access.map_err(|error| {
+                    format!("{}: {}", ShownPath(ancestor), reason(&error.into(), ancestor))
+                });
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound && !ancestor.is_symlink() => {}
+            Err(error) => {
+                return Err(format!("{}: {}", ShownPath(ancestor), reason(&error, ancestor)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a recipe file, and says why it cannot be one before its size or kind can do harm.
+pub(crate) fn read_recipe(path: &Path) -> Result<String, Box<Diagnostic>> {
+    let problem = |what: &str| Box::new(Diagnostic::error(what).help(WANTED));
+    if path.as_os_str().is_empty() {
+        return Err(problem("the path of the recipe is empty"));
+    }
+    let failed = |error: Error| {
+        let problem = problem(&format!("cannot read the recipe: {}", reason(&error, path)));
+        Box::new(match error.kind() {
+            ErrorKind::PermissionDenied => problem.help("check its permissions with ls -l"),
+            ErrorKind::NotFound => match similar(path).or_else(|| shipped(path)) {
+                Some(near) => problem.help(format!("did you mean {}?", ShownPath(near))),
+                None => *problem,
+            },
+            _ => *problem,
+        })
+    };
+    // Its kind comes first: opening a pipe would wait for a writer.
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if let Some(kind) = not_a_file(&metadata) {
+        return Err(problem(&format!("the recipe is {kind}")));
+    }
+    // A file may grow, and those of /proc do not know their size.
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(problem(&format!("the recipe is larger than {LARGEST} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| problem(&not_text(&error)))
+}
+
+/// What is wrong with a data file: looks at it without reading it, and never waits on a pipe. `failures` counts
+/// bad files: a similar name is searched only for those that a report shows, because it means reading a folder.
+fn probe_data(path: &Path, failures: &Cell<usize>) -> Result<(), Unusable> {
+    let bad = |why: String| Unusable { why, near: None };
+    let failed = |error: Error| {
+        let is_shown = failures.replace(failures.get() + 1) < SHOWN;
+        let search = is_shown && error.kind() == ErrorKind::NotFound;
+        Unusable { why: reason(&error, path), near: search.then(|| similar(path)).flatten() }
+    };
+    let metadata = fs::metadata(path).map_err(failed)?;
+    match not_a_file(&metadata) {
+        Some(kind) => Err(bad(format!("it is {kind}"))),
+        None if metadata.len() == 0 => Err(bad("it is empty".to_owned())),
+        None => File::open(path).map(drop).map_err(failed),
+    }
+}
+
+fn not_a_file(metadata: &Metadata) -> Option<&'static str> {
+    match metadata {
+        m if m.is_dir() => Some("a directory"),
+        m if !m.is_file() => Some("not a regular file"),
+        _ => None,
+    }
+}
+
+fn not_text(error: &FromUtf8Error) -> String {
+    let bytes = error.as_bytes();
+    if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] = bytes {
+        return "the recipe is UTF-16 text; save it as UTF-8".to_owned();
+    }
+    let offset = error.utf8_error().valid_up_to();
+    let line = 1 + bytes[..offset].iter().filter(|byte| **byte == b'\n').count();
+    let byte = bytes[offset];
+    format!(
+        "the recipe is not text: byte 0x{byte:02x} at offset {offset} (line {line}) is not UTF-8"
+    )
+}
+
+/// A file of the same folder whose name is close to that of `path`.
+fn similar(path: &Path) -> Option<PathBuf> {
+    /// A folder of a million data files is not worth a second of waiting.
+    const LOOKED_AT: usize = 1000;
+    let name = path.file_name()?.to_str()?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let names: Vec<String> = fs::read_dir(folder)
+        .ok()?
+        .take(LOOKED_AT)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|other| other != name)
+        .collect();
+    let near = nearest(name, names.iter().map(String::as_str))?;
+    Some(path.with_file_name(near))
+}
+
+/// The path of the shipped recipe that was called by its name alone.
+fn shipped(path: &Path) -> Option<PathBuf> {
+    let near = Path::new(SHIPPED).join(path.file_name()?).with_extension("toml");
+    near.is_file().then_some(near)
+}
+
+/// Why a path leads nowhere.
+pub(crate) const NO_SUCH_FILE: &str = "no such file";
+
+/// The words of an operating-system error about a path, without its number.
+fn reason(error: &Error, path: &Path) -> String {
+    match error.kind() {
+        ErrorKind::NotFound if path.is_symlink() => "it is a link to nothing".to_owned(),
+        ErrorKind::NotFound => NO_SUCH_FILE.to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => {
+            let text = error.to_string();
+            text.split(" (os error").next().unwrap_or_default().to_lowercase()
+        }
+    }
+}

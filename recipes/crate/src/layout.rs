@@ -1,0 +1,153 @@
+//! Batch and mesh arithmetic of a recipe.
+
+use serde::{Deserialize, Serialize};
+
+use crate::recipe::Recipe;
+use crate::tables::parallelism::Replicate;
+use crate::words::Auto;
+
+/// How the global batch is spread over devices and micro-steps.
+///
+/// `world = replicate x shard x context x tensor`, of which `replicate x shard` ranks read data of their own:
+/// `global_batch = local_batch x replicate x shard x accumulation`, never rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Number of devices, and of worker processes.
+    pub world: u64,
+    /// Degree of the replicate axis.
+    pub replicate: u64,
+    /// Degree of the shard axis.
+    pub shard: u64,
+    /// Degree of the context axis.
+    pub context: u64,
+    /// Degree of the tensor axis.
+    pub tensor: u64,
+    /// Ranks that the experts of a block are spread over; divides shard x context x tensor.
+    pub expert: u64,
+    /// Sequences per data-parallel rank and micro-step.
+    pub local_batch: u64,
+    /// Micro-steps per optimizer step.
+    pub accumulation: u64,
+    /// Sequences per optimizer step.
+    pub global_batch: u64,
+    /// Tokens of one sequence that are predicted.
+    pub sequence_length: u64,
+}
+
+impl Layout {
+    /// Tokens that one optimizer step learns from.
+    pub fn global_tokens(&self) -> u64 {
+        self.global_batch * self.sequence_length
+    }
+
+    /// Ranks that read data of their own.
+    pub fn data_parallel(&self) -> u64 {
+        self.replicate * self.shard
+    }
+}
+
+/// Degrees of the mesh axes that multiply to the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mesh {
+    pub(crate) replicate: u64,
+    pub(crate) shard: u64,
+    pub(crate) context: u64,
+    pub(crate) tensor: u64,
+}
+
+impl Mesh {
+    pub(crate) fn data_parallel(&self) -> u64 {
+        self.replicate * self.shard
+    }
+
+    /// Ranks that the experts can be spread over.
+    pub(crate) fn carriers(&self) -> u64 {
+        self.shard * self.context * self.tensor
+    }
+}
+
+impl Recipe {
+    /// Number of devices, and of worker processes: what the topology gives on TPUs, and elsewhere what the recipe
+    /// says, or else what its mesh needs.
+    pub fn world(&self) -> u64 {
+        let written = self.hardware.devices.fixed();
+        let given = self.hardware.topology_devices().or(written);
+        given.unwrap_or_else(|| self.fixed_axes() * self.least_shard())
+    }
+
+    /// Degree of the replicate axis.
+    pub(crate) fn replicate(&self) -> u64 {
+        match *self.parallelism.replicate {
+            Replicate::Slices => *self.hardware.slices,
+            Replicate::Fixed(degree) => degree,
+        }
+    }
+
+    /// What all axes but shard multiply to.
+    pub(crate) fn fixed_axes(&self) -> u64 {
+        let inner = *self.parallelism.context * *self.parallelism.tensor;
+        self.replicate().saturating_mul(inner)
+    }
+
+    /// The smallest shard degree that the recipe allows.
+    fn least_shard(&self) -> u64 {
+        match *self.parallelism.shard {
+            Auto::Fixed(shard) => shard,
+            Auto::Auto => {
+                let inner = *self.parallelism.context * *self.parallelism.tensor;
+                let expert = *self.parallelism.expert;
+                expert / gcd(expert, inner)
+            }
+        }
+    }
+}
+
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The degrees of the axes, if they multiply to the world.
+pub(crate) fn mesh(recipe: &Recipe) -> Option<Mesh> {
+    let (world, fixed) = (recipe.world(), recipe.fixed_axes());
+    let shard = match *recipe.parallelism.shard {
+        Auto::Auto => world / fixed,
+        Auto::Fixed(shard) => shard,
+    };
+    (shard > 0 && fixed.checked_mul(shard) == Some(world)).then(|| Mesh {
+        replicate: recipe.replicate(),
+        shard,
+        context: *recipe.parallelism.context,
+        tensor: *recipe.parallelism.tensor,
+    })
+}
+
+/// Sequences that all devices work through in one micro-step.
+pub(crate) fn batch_step(recipe: &Recipe, mesh: &Mesh) -> u64 {
+    *recipe.training.local_batch * mesh.data_parallel()
+}
+
+/// The layout of a recipe that passed all rules.
+pub(crate) fn layout(recipe: &Recipe) -> Option<Layout> {
+    let mesh = mesh(recipe)?;
+    let step = batch_step(recipe, &mesh);
+    let global_batch = recipe.training.global_batch.fixed().unwrap_or(step);
+    let Mesh { replicate, shard, context, tensor } = mesh;
+    global_batch.is_multiple_of(step).then(|| Layout {
+        world: recipe.world(),
+        replicate,
+        shard,
+        context,
+        tensor,
+        expert: *recipe.parallelism.expert,
+        local_batch: *recipe.training.local_batch,
+        accumulation: global_batch / step,
+        global_batch,
+        sequence_length: *recipe.training.sequence_length,
+    })
+}
+
+/// The multiples of `step` around `global`.
+pub(crate) fn nearest_global_batches(global: u64, step: u64) -> Vec<u64> {
+    let below = global / step * step;
+    [below, below + step].into_iter().filter(|n| *n > 0).collect()
+}

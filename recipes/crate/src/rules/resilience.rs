@@ -1,0 +1,141 @@
+//! Rules about checkpoints, restarts and lost slices.
+
+use super::{Rule, either, nearest_values};
+use crate::diagnostic::Diagnostic;
+use crate::layout::mesh;
+use crate::recipe::Recipe;
+use crate::tables::checkpoint::Interval;
+use crate::words::Auto;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        reads: &["checkpoint.local_directory", "checkpoint.local_interval_steps"],
+        check: the_fast_tier_is_whole,
+    },
+    Rule {
+        reads: &[
+            "checkpoint.interval",
+            "checkpoint.interval_steps",
+            "checkpoint.local_interval_steps",
+        ],
+        check: the_fast_tier_is_the_frequent_one,
+    },
+    Rule { reads: &["elastic.min_slices", "hardware.slices"], check: min_slices_are_there },
+    Rule {
+        reads: &[
+            "elastic.min_slices",
+            "hardware.accelerator",
+            "hardware.topology",
+            "hardware.slices",
+            "hardware.devices",
+            "parallelism.replicate",
+            "parallelism.shard",
+            "parallelism.expert",
+            "parallelism.tensor",
+            "parallelism.context",
+            "training.local_batch",
+            "training.global_batch",
+        ],
+        check: the_batch_survives_lost_slices,
+    },
+    Rule { reads: &["elastic.max_restarts", "checkpoint"], check: restarts_have_checkpoints },
+];
+
+fn the_fast_tier_is_whole(r: &Recipe) -> Option<Diagnostic> {
+    let checkpoint = r.checkpoint.as_ref()?;
+    let (directory, interval) = (&checkpoint.local_directory, &checkpoint.local_interval_steps);
+    let (there, missing, example) = match (directory, interval) {
+        (Some(directory), None) => {
+            (("local_directory", &directory.at), "local_interval_steps", "50")
+        }
+        (None, Some(interval)) => {
+            (("local_interval_steps", &interval.at), "local_directory", "\"/dev/shm/titan\"")
+        }
+        _ => return None,
+    };
+    Some(
+        Diagnostic::error(format!("`checkpoint.{}` without `{missing}`", there.0))
+            .at(there.1.clone())
+            .label("the local tier needs both")
+            .help(format!("add {missing} = {example}")),
+    )
+}
+
+fn the_fast_tier_is_the_frequent_one(r: &Recipe) -> Option<Diagnostic> {
+    let checkpoint = r.checkpoint.as_ref()?;
+    let local = checkpoint.local_interval_steps.as_ref()?;
+    let Interval::Steps(persistent) = *checkpoint.interval else { return None };
+    if **local <= persistent {
+        return None;
+    }
+    Some(
+        Diagnostic::error(format!(
+            "`checkpoint.local_interval_steps` = {} is longer than interval_steps = {persistent}",
+            **local
+        ))
+        .at(local.at.clone())
+        .label("the local tier is there to be saved to more often")
+        .context(checkpoint.interval.at.clone(), "the persistent tier")
+        .help(format!("for example: local_interval_steps = {}", (persistent / 10).max(1))),
+    )
+}
+
+fn min_slices_are_there(r: &Recipe) -> Option<Diagnostic> {
+    let (least, slices) = (r.elastic.min_slices.as_ref()?, *r.hardware.slices);
+    if **least <= slices {
+        return None;
+    }
+    Some(
+        Diagnostic::error(format!(
+            "`elastic.min_slices` = {} is more than the {slices} of `hardware.slices`",
+            **least
+        ))
+        .at(least.at.clone())
+        .label(format!("must be at most {slices}"))
+        .context(r.hardware.slices.at.clone(), "the slices")
+        .help(format!("write min_slices = {slices}, or less")),
+    )
+}
+
+/// When slices are lost the global batch stays the same and accumulation rises, which takes a batch that divides.
+fn the_batch_survives_lost_slices(r: &Recipe) -> Option<Diagnostic> {
+    let (least, slices) = (r.elastic.min_slices.as_ref()?, *r.hardware.slices);
+    let Auto::Fixed(global) = *r.training.global_batch else { return None };
+    let mesh = mesh(r)?;
+    let per_slice = *r.training.local_batch * mesh.data_parallel() / slices;
+    let survives = |n: u64| global.is_multiple_of(per_slice * n);
+    if survives(**least) {
+        return None;
+    }
+    let all = (1..=slices).filter(|n| survives(*n));
+    let mut near: Vec<u64> = all.collect();
+    near.sort_by_key(|n| n.abs_diff(**least));
+    near.truncate(3);
+    near.sort_unstable();
+    Some(
+        Diagnostic::error(format!(
+            "with `elastic.min_slices` = {} the global batch of {global} sequences cannot stay the same",
+            **least
+        ))
+        .at(least.at.clone())
+        .label(format!("{per_slice} sequences a slice and micro-step x {} slices", **least))
+        .context(r.training.global_batch.at.clone(), "not a multiple of that")
+        .help(either(&[nearest_values("min_slices", &near)])),
+    )
+}
+
+fn restarts_have_checkpoints(r: &Recipe) -> Option<Diagnostic> {
+    let restarts = &r.elastic.max_restarts;
+    if **restarts == 0 || r.checkpoint.is_some() {
+        return None;
+    }
+    Some(
+        Diagnostic::warning(format!(
+            "`elastic.max_restarts` = {} without checkpoints: each restart begins at step 1",
+            **restarts
+        ))
+        .at(restarts.at.clone())
+        .label("nothing to go on from")
+        .help("add a table [checkpoint]"),
+    )
+}

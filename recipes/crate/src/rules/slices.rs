@@ -1,0 +1,87 @@
+//! Rules about slices and the devices in them.
+
+use super::{Rule, either, nearest_values};
+use crate::diagnostic::Diagnostic;
+use crate::recipe::Recipe;
+use crate::shown::count;
+use crate::tables::parallelism::Replicate;
+use crate::words::Auto;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        reads: &[
+            "hardware.accelerator",
+            "hardware.topology",
+            "hardware.slices",
+            "hardware.devices",
+        ],
+        check: devices_are_those_of_the_topology,
+    },
+    Rule { reads: &["hardware.slices", "hardware.devices"], check: slices_divide_the_devices },
+    Rule {
+        reads: &["hardware.slices", "parallelism.replicate"],
+        check: only_replicas_cross_slices,
+    },
+];
+
+fn devices_are_those_of_the_topology(r: &Recipe) -> Option<Diagnostic> {
+    let given = r.hardware.topology_devices()?;
+    let Auto::Fixed(written) = *r.hardware.devices else { return None };
+    if written == given {
+        return None;
+    }
+    let (topology, tpu) = (r.hardware.topology.as_ref()?, r.hardware.accelerator.tpu()?);
+    let slices = count(*r.hardware.slices, "slice");
+    let per_chip = tpu.devices_per_chip;
+    Some(
+        Diagnostic::error(format!(
+            "`hardware.devices` = {written} is not the {given} devices of {slices} of {}",
+            topology.value
+        ))
+        .at(r.hardware.devices.at.clone())
+        .label(format!(
+            "{} has {}",
+            *r.hardware.accelerator,
+            count(per_chip, "device a chip").replace("chips", "chip")
+        ))
+        .context(topology.at.clone(), format!("{} chips", topology.chips()))
+        .help(format!("leave devices out, or write devices = {given}")),
+    )
+}
+
+fn slices_divide_the_devices(r: &Recipe) -> Option<Diagnostic> {
+    let slices = *r.hardware.slices;
+    let Auto::Fixed(devices) = *r.hardware.devices else { return None };
+    if r.hardware.accelerator.tpu().is_some() || devices.is_multiple_of(slices) {
+        return None;
+    }
+    let near = [devices / slices * slices, devices.next_multiple_of(slices)];
+    let near: Vec<u64> = near.into_iter().filter(|n| *n > 0).collect();
+    Some(
+        Diagnostic::error(format!(
+            "`hardware.devices` = {devices} cannot be spread over {slices} slices"
+        ))
+        .at(r.hardware.devices.at.clone())
+        .label("each slice has the same number of devices")
+        .context(r.hardware.slices.at.clone(), "the slices")
+        .help(either(&[nearest_values("devices", &near)])),
+    )
+}
+
+fn only_replicas_cross_slices(r: &Recipe) -> Option<Diagnostic> {
+    let slices = *r.hardware.slices;
+    let Replicate::Fixed(replicate) = *r.parallelism.replicate else { return None };
+    if replicate.is_multiple_of(slices) {
+        return None;
+    }
+    let at = r.parallelism.replicate.at.clone();
+    Some(
+        Diagnostic::error(format!("replicate {replicate} does not spread over {slices} slices"))
+            .at(at.clone().or(r.hardware.slices.at.clone()))
+            .label(
+                "every other axis stays inside a slice, so replicate must be a multiple of slices",
+            )
+            .context(at.and(r.hardware.slices.at.clone()), "the slices")
+            .help("write replicate = \"slices\" in [parallelism]"),
+    )
+}

@@ -1,0 +1,257 @@
+//! Secrets of a recipe: values of `[env]`, and passwords and signatures inside URLs. They reach the workers that
+//! need them, and nothing else: no message, log, run directory or metadata.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Serialize, Serializer};
+
+use crate::tree::{Table, Value};
+use crate::words::nearest;
+
+/// What is shown in the place of a secret, whatever its length.
+pub const MASK: &str = "********";
+
+/// The table whose values are secret.
+const ENV: &str = "env";
+
+/// A text that only [`Secret::expose`] shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a text secret.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text itself, for the environment of a worker and nothing that is written or shown.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(MASK)
+    }
+}
+
+/// The parts of a text that are passwords of URLs, or signatures and tokens in their queries.
+fn in_urls(text: &str) -> Vec<Range<usize>> {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '}' | ']');
+    let mut found = Vec::new();
+    for (at, scheme) in text.match_indices("://") {
+        let start = at + scheme.len();
+        let url = &text[start..];
+        let url = &url[..url.find(ends).unwrap_or(url.len())];
+        let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
+        if let Some(user) = authority.rfind('@') {
+            // `token@host` has no user: all of it is secret.
+            let from = authority[..user].find(':').map_or(0, |colon| colon + 1);
+            found.push(start + from..start + user);
+        }
+        let Some(query) = url.find('?') else { continue };
+        let mut from = start + query + 1;
+        for pair in url[query + 1..].split('&') {
+            if let Some((key, value)) = pair.split_once('=')
+                && is_secret_key(key)
+            {
+                let value_at = from + pair.len() - value.len();
+                found.push(value_at..value_at + value.len());
+            }
+            from += pair.len() + 1;
+        }
+    }
+    found.retain(|range| !range.is_empty());
+    found
+}
+
+fn is_secret_key(key: &str) -> bool {
+    const SIGNS: [&str; 7] =
+        ["token", "sig", "password", "passwd", "secret", "credential", "apikey"];
+    let key = key.to_lowercase().replace(['-', '_'], "");
+    SIGNS.iter().any(|sign| key.contains(sign))
+}
+
+/// A text with the secrets of its URLs replaced by [`MASK`].
+pub(crate) fn without_url_secrets(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") {
+        return text.into();
+    }
+    let mut masked = text.to_owned();
+    for range in in_urls(text).into_iter().rev() {
+        masked.replace_range(range, MASK);
+    }
+    masked.into()
+}
+
+/// Whether a secret was replaced by [`MASK`] when the text was written, so that it cannot be used any more.
+pub(crate) fn was_masked(text: &str) -> bool {
+    text == MASK || in_urls(text).into_iter().any(|range| &text[range] == MASK)
+}
+
+/// The text of a recipe without its secrets, of the same length, so that places in it stay right. It goes by
+/// lines, because a text that is not TOML must not show its secrets either.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let mut masked = text.to_owned();
+    let (mut in_env, mut in_braces, mut start) = (false, false, 0);
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches(['\r', '\n']);
+        let range = start..start + content.len();
+        start += line.len();
+        let trimmed = content.trim_start();
+        if trimmed.starts_with('[') && !in_braces && is_header(trimmed) {
+            in_env = is_env(trimmed.trim_start_matches('['));
+            continue;
+        }
+        let (key, value) = match content.split_once('=') {
+            Some((key, value)) => (key, range.end - value.len()..range.end),
+            None => ("", range.clone()),
+        };
+        let sets_env = !in_env && is_env(key.trim_start_matches(['#', ' ', '\t']));
+        if sets_env {
+            in_braces = content.contains('{') && !content.contains('}');
+        }
+        if in_env || in_braces || sets_env {
+            blank(&mut masked, value);
+        }
+        in_braces = in_braces && !content.contains('}');
+    }
+    for range in in_urls(text) {
+        blank(&mut masked, range);
+    }
+    masked
+}
+
+fn is_header(line: &str) -> bool {
+    let body = line.trim_start_matches('[');
+    let name = body.split([']', '\n']).next().unwrap_or_default();
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ' | '"' | '\'');
+    !name.is_empty() && name.chars().all(plain)
+}
+
+/// Whether a key or a header leads into the table of secrets, misspelled or not.
+fn is_env(key: &str) -> bool {
+    let end = |c: char| matches!(c, '.' | ']' | '=');
+    let first = key.split(end).next().unwrap_or_default();
+    let first = first.trim().trim_matches(['"', '\'']);
+    nearest(first, [ENV]).is_some() || first.to_lowercase().starts_with("environ")
+}
+
+/// Masks what is parsed: the values of the table `env`, in whatever form they are written.
+pub(crate) fn blank_parsed(masked: &mut String, root: &Table) {
+    let entries = root.0.iter().filter(|entry| is_env(&entry.key));
+    for entry in entries {
+        match &entry.node.value {
+            Value::Table(table) => {
+                for inner in &table.0 {
+                    blank_leaves(masked, &inner.node);
+                }
+            }
+            _ => blank(masked, entry.node.at.span.clone()),
+        }
+    }
+}
+
+fn blank_leaves(masked: &mut String, node: &crate::tree::Node) {
+    match &node.value {
+        Value::Table(table) => {
+            table.0.iter().for_each(|entry| blank_leaves(masked, &entry.node));
+        }
+        _ => blank(masked, node.at.span.clone()),
+    }
+}
+
+/// Replaces a range by the mask and spaces, without changing the number of bytes or of lines.
+fn blank(text: &mut String, range: Range<usize>) {
+    let Some(old) = text.get(range.clone()) else { return };
+    if old.trim().is_empty() {
+        return;
+    }
+    let mut stars = MASK.len();
+    let mut new = String::with_capacity(old.len());
+    for c in old.chars() {
+        match c {
+            '\n' | '\r' => new.push(c),
+            ' ' | '\t' if new.trim().is_empty() => new.push(c),
+            _ => {
+                for _ in 0..c.len_utf8() {
+                    new.push(if stars > 0 { '*' } else { ' ' });
+                    stars = stars.saturating_sub(1);
+                }
+            }
+        }
+    }
+    text.replace_range(range, &new);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_lose_their_passwords_and_signatures_and_nothing_else() {
+        let cases = [
+            ("gs://bucket/a@b", "gs://bucket/a@b"),
+            ("s3://key:pa55@bucket/x", "s3://key:********@bucket/x"),
+            ("https://tok@host/x", "https://********@host/x"),
+            (
+                "https://h/x?a=1&X-Amz-Signature=ff&b=2",
+                "https://h/x?a=1&X-Amz-Signature=********&b=2",
+            ),
+            ("no url at all: a@b", "no url at all: a@b"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(without_url_secrets(text), expected);
+        }
+        assert!(was_masked("s3://key:********@bucket/x") && was_masked(MASK));
+        assert!(!was_masked("s3://key:pa55@bucket/x"));
+    }
+
+    #[test]
+    fn the_text_of_a_recipe_loses_its_secrets_in_every_form_and_keeps_its_places() {
+        for text in [
+            "[env]\nTOKEN = \"hush-hush\"\n",
+            "[ \"env\" ]\n'TOKEN' = 'hush-hush'\n",
+            "[evn]\nTOKEN = \"hush-hush\n",
+            "[environment]\nTOKEN = \"hush-hush\n",
+            "env.TOKEN = \"hush-hush\"\n",
+            "env = { A = \"1\", TOKEN = \"hush-hush\" }\n",
+            "env = {\n TOKEN = \"hush-hush\",\n}\nname = \"shown\"\n",
+            "[env]\nTOKEN = \"\"\"\nhush-hush\n\"\"\"\n",
+            "[env]\n# TOKEN = \"hush-hush\"\nTOKEN: hush-hush\n",
+            "env.TOKEN=hush-hush",
+            "[data]\npath = \"s3://me:hush-hush@bucket\"\n",
+        ] {
+            let masked = without_secrets(text);
+            assert!(!masked.contains("hush"), "{masked}");
+            assert_eq!(masked.len(), text.len());
+            assert_eq!(masked.matches('\n').count(), text.matches('\n').count());
+        }
+        let shown = "[training]\nsteps = 4\n[env]\nA = \"hush\"\n[data]\ntokenizer = \"bytes\"\n";
+        assert_eq!(without_secrets(shown).replace("****** ", "\"hush\" "), without_secrets(shown));
+        assert!(without_secrets(shown).contains("steps = 4"));
+        assert!(without_secrets(shown).contains("tokenizer = \"bytes\""));
+    }
+
+    #[test]
+    fn a_secret_shows_neither_itself_nor_its_length() {
+        let secret = Secret::new("hush".to_owned());
+        assert_eq!(format!("{secret} {secret:?}"), "******** ********");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"********\"");
+    }
+}
