@@ -45,11 +45,15 @@ fn a_recipe_with_a_mistake_is_refused_with_its_place_and_its_remedy() {
             "devices = 2\n[parallelism]\nreplicate = 4",
             &["world 2 is not a multiple of replicate 4"],
         ),
-        ("\"cpu\"", "\"tpu7x\"", &["not supported by this version", "\"cpu\""]),
+        (
+            "\"cpu\"",
+            "\"cuda\"",
+            &["this version cannot train with `hardware.accelerator` = \"cuda\"", "\"cpu\""],
+        ),
         (
             "[data]",
             "[checkpoint]\n[data]",
-            &["the table [checkpoint] is not supported by this version"],
+            &["this version cannot train with checkpoints ([checkpoint])"],
         ),
         ("version = 1", "version = 2", &["reads recipes of version 1, not 2"]),
         ("family = \"llama3\"", "family = llama3", &["invalid TOML", "r.toml:5"]),

@@ -13,8 +13,17 @@ fn existing_output_directory_decides_what_the_run_does() {
     let before = fs::read_to_string(bench.path("out/metrics.jsonl")).unwrap();
     let done =
         bench.run(&["train", "r.toml", "--run-dir", "out", "--set", "training.seed=1"]).expect(2);
-    done.says(&["the run directory out is not empty"]);
+    done.says(&["out belongs to a run of another recipe", "training.seed: 0 there, 1 here"]);
+    let wider = ["train", "r.toml", "--run-dir", "out", "--set", "model.hidden_size=64"];
+    bench.run(&wider).expect(2).says(&["model.hidden_size: 32 there, 64 here"]);
+    let again = bench.run(&["train", "r.toml", "--run-dir", "out"]).expect(2);
+    again.says(&["the run directory out is not empty", "a run of the same recipe"]);
     assert_eq!(fs::read_to_string(bench.path("out/metrics.jsonl")).unwrap(), before);
+    // A folder that is no run of ours.
+    fs::create_dir(bench.path("other")).unwrap();
+    bench.write("other/notes.txt", "mine");
+    let done = bench.run(&["train", "r.toml", "--run-dir", "other"]).expect(2);
+    done.says(&["the run directory other is not empty"]);
 }
 
 #[test]
@@ -34,7 +43,8 @@ fn a_stale_lock_is_taken_over() {
     let bench = Bench::new();
     fs::create_dir(bench.path("out")).unwrap();
     bench.write("out/lock", r#"{"pid":1,"host":"elsewhere"}"#);
-    bench.run(&["train", "r.toml", "--run-dir", "out", "--set", "training.steps=1"]).expect(0);
+    let done = bench.run(&["train", "r.toml", "--run-dir", "out", "--set", "training.steps=1"]);
+    done.expect(0).says(&["the lock of process 1 on elsewhere, which is gone, is taken over"]);
 }
 
 #[test]

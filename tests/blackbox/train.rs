@@ -1,8 +1,9 @@
 //! A run that goes well: what it prints and what it leaves behind.
 
 use std::fs;
+use std::process::Command;
 
-use crate::support::{Bench, floats, json_lines, none_left};
+use crate::support::{Bench, floats, json_lines, none_left, processes_of, wait_for_step};
 
 #[test]
 fn a_run_trains_and_leaves_its_files() {
@@ -153,4 +154,47 @@ fn lines_are_printed_every_so_many_steps_but_every_step_is_recorded() {
     let printed: Vec<&str> = done.stdout.lines().filter(|line| line.starts_with("step ")).collect();
     assert_eq!(printed.len(), 3, "steps 1, 4 and 6: {printed:?}");
     assert_eq!(bench.metrics("out").len(), 6);
+}
+
+#[test]
+fn workers_get_the_secrets_that_nothing_else_shows() {
+    const SECRET: &str = "hush-hush-17";
+    let bench = Bench::new();
+    bench.edit(
+        "[data]",
+        &format!("[env]\nA_TOKEN = \"{SECRET}\"\nB = {{ from = \"HOME\" }}\n\n[data]"),
+    );
+    let run = bench.start(&[
+        "train",
+        "r.toml",
+        "--run-dir",
+        "out",
+        "--set",
+        "training.steps=100000",
+        "--devices",
+        "2",
+    ]);
+    wait_for_step(&bench, "out", 2);
+    let processes = processes_of(&bench, "out");
+    assert_eq!(processes.len(), 3, "a host and two ranks");
+    for pid in processes {
+        let of = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap();
+        let (environment, command_line) = (of("environ"), of("cmdline"));
+        let variables: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
+        assert!(variables.contains(&format!("A_TOKEN={SECRET}").as_bytes()));
+        assert!(variables.iter().any(|variable| variable.starts_with(b"B=/")));
+        assert!(!String::from_utf8_lossy(&command_line).contains(SECRET));
+    }
+    run.signal("INT");
+    let done = run.wait().expect(75);
+    assert!(!done.stdout.contains(SECRET) && !done.stderr.contains(SECRET));
+    let search =
+        Command::new("grep").args(["-r", SECRET, "out"]).current_dir(bench.path("")).output();
+    let found = String::from_utf8(search.unwrap().stdout).unwrap();
+    assert_eq!(found, "", "a secret is in the run directory");
+    // What was written down is no secret any more: it cannot be used again, but it can be looked at.
+    bench.run(&["train", "out/recipe.toml", "--dry-run"]).expect(2).says(&["was masked"]);
+    bench.run(&["plan", "out/recipe.toml"]).expect(0);
+    let missing = ["train", "r.toml", "--set", "env.B={ from = \"NO_SUCH_VARIABLE\" }"];
+    bench.run(&missing).expect(2).says(&["NO_SUCH_VARIABLE, which is not set"]);
 }

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use titan_recipes::import::{Imported, Note, NoteKind, Target, import as translate};
-use titan_recipes::{Source, recipe_text};
+use titan_recipes::{Disk, Overrides, Purpose, Source, load_text, recipe_text};
 
 use super::shown;
 use crate::cli::ImportArgs;
@@ -28,7 +28,17 @@ pub(super) fn import(args: &ImportArgs) -> Result<Exit, Failure> {
         None => drop(console::print_document(&recipe)?),
     }
     console::print_block(&summary(&notes));
-    Ok(Exit::Done)
+    let named = args.output.as_deref().unwrap_or(Path::new("the imported recipe"));
+    let source = Source {
+        name: named.display().to_string(),
+        text: recipe,
+        base: named.parent().map(Path::to_owned).unwrap_or_default(),
+    };
+    // Degrees that do not suit the model or the target, say, were as wrong before; now they are seen.
+    let checked = load_text(source, &Overrides::default(), &Disk::default(), Purpose::Plan);
+    checked.map(|_| Exit::Done).map_err(|report| {
+        Failure::from(report).help("the recipe was written all the same: correct it there")
+    })
 }
 
 fn target(args: &ImportArgs) -> Result<Option<Target>, Failure> {

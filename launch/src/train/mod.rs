@@ -25,7 +25,7 @@ use crate::console::{Console, Style};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{recipe_command, setup_command, words};
-use run_dir::RunDir;
+use run_dir::{RunDir, occupied};
 
 /// The last JSON line of every `train --json`.
 #[derive(Serialize)]
@@ -69,14 +69,16 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     let start = Instant::now();
     let cancelled = signals::cancellation()?;
     let (path, overrides) = (&args.recipe.recipe, overrides(args));
-    let Loaded { recipe, layout, warnings, .. } =
-        titan_recipes::load(path, &overrides, Purpose::Train)?;
-    if !warnings.diagnostics.is_empty() {
-        console.block(warnings.render(true));
+    let loaded = titan_recipes::load(path, &overrides, Purpose::Train)?;
+    if !loaded.warnings.diagnostics.is_empty() {
+        console.block(loaded.warnings.render(true));
     }
-    if let Some(path) = &args.run_dir {
-        RunDir::check(path)?;
+    if let Some(path) = &args.run_dir
+        && !RunDir::is_free(path)?
+    {
+        return Err(not_free(path, &loaded));
     }
+    let Loaded { recipe, layout, .. } = loaded;
     let variables = worker_variables(&recipe)?;
     let data = check_data(&recipe, &layout)?;
     introduce(console, &recipe, &layout, &data, start);
@@ -97,6 +99,9 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     }
     let run_dir = RunDir::create(args.run_dir.as_deref(), &recipe.name)?;
     reached.run_dir = Some(run_dir.path().to_owned());
+    if let Some(note) = run_dir.left_behind() {
+        console.note(&note);
+    }
     let files = data.corpus.sources();
     let files = files.into_iter().map(|f| DataFile { path: f.path, bytes: f.bytes }).collect();
     let spec = RunSpec::new(&recipe, layout, files, threads(&recipe, &layout)).map_err(|key| {
@@ -115,6 +120,36 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         data,
     };
     run.execute(reached)
+}
+
+/// What to say about a directory that has something in it: if it is another run, how that differs.
+fn not_free(path: &Path, ours: &Loaded) -> Failure {
+    const SHOWN: usize = 12;
+    let failure = occupied(path);
+    let Some(recipe) = RunDir::recipe(path) else { return failure };
+    let Ok(theirs) = titan_recipes::load(&recipe, &Overrides::default(), Purpose::Plan) else {
+        return failure;
+    };
+    let (Ok(theirs), Ok(ours)) = (theirs.settings(), ours.settings()) else { return failure };
+    let differences = titan_recipes::difference(&theirs, &ours);
+    if differences.is_empty() {
+        return failure.help("it is a run of the same recipe");
+    }
+    let value = |value: &Option<_>| {
+        value.as_ref().map_or_else(|| "not set".to_owned(), titan_recipes::value_text)
+    };
+    let mut lines: Vec<String> = differences
+        .iter()
+        .take(SHOWN)
+        .map(|d| format!("{}: {} there, {} here", d.name, value(&d.left), value(&d.right)))
+        .collect();
+    if differences.len() > SHOWN {
+        lines.push(format!("and {} more", differences.len() - SHOWN));
+    }
+    let text = format!("the run directory {} belongs to a run of another recipe", path.display());
+    Failure::new(Exit::Usage, text)
+        .quoting(lines)
+        .help("choose another --run-dir, or leave it out: then every run has a folder of its own")
 }
 
 fn overrides(args: &TrainArgs) -> Overrides {

@@ -7,7 +7,7 @@ use titan_trainer::ledger::{Event, Ledger, append_line};
 use titan_trainer::metrics::StepRecord;
 use titan_trainer::tensorboard::{Lost, TensorBoard};
 
-use super::run_dir::RunDir;
+use super::run_dir::{RECIPE, RunDir};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -30,7 +30,7 @@ impl Recorder {
         start: Instant,
     ) -> Result<(Self, Option<Lost>), Failure> {
         let path = |name: &str| run.path().join(name);
-        write_file(&path("recipe.toml"), recipe)?;
+        write_file(&path(RECIPE), recipe)?;
         let metrics = File::options().create(true).append(true).open(path("metrics.jsonl"));
         let metrics = metrics.map_err(|error| {
             Failure::io(Exit::WorkersFailed, "cannot write metrics.jsonl", &error)

@@ -1,7 +1,7 @@
 //! The run directory: made once, owned by one launcher at a time.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 
 const LOCK: &str = "lock";
+
+/// The resolved recipe of the run.
+pub(crate) const RECIPE: &str = "recipe.toml";
 
 /// Who writes to a run directory.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,14 +29,16 @@ pub(crate) struct RunDir {
     id: String,
     /// Holds the operating system's lock, which ends with this process however it ends.
     lock: File,
+    /// Who held the lock before and did not live to let go of it.
+    left_behind: Option<Holder>,
 }
 
 impl RunDir {
-    /// Says whether `path` could be used, without creating anything.
-    pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+    /// Whether `path` is free for a new run; without creating anything.
+    pub(crate) fn is_free(path: &Path) -> Result<bool, Failure> {
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
             Err(error) => {
                 return Err(Failure::io(
                     Exit::Usage,
@@ -53,23 +58,21 @@ impl RunDir {
                 occupied = true;
             }
         }
-        if occupied {
-            return Err(Failure::new(
-                Exit::Usage,
-                format!("the run directory {} is not empty", path.display()),
-            )
-            .help(
-                "choose another --run-dir, or leave it out: then every run has a folder of its own",
-            ));
-        }
-        Ok(())
+        Ok(!occupied)
+    }
+
+    /// The recipe of the run that `path` belongs to, if it belongs to one.
+    pub(crate) fn recipe(path: &Path) -> Option<PathBuf> {
+        Some(path.join(RECIPE)).filter(|path| path.is_file())
     }
 
     /// Creates the directory and takes its lock. Without a path it is `runs/NAME-TIME-XXXX`.
     pub(crate) fn create(path: Option<&Path>, name: &str) -> Result<Self, Failure> {
         match path {
             Some(path) => {
-                Self::check(path)?;
+                if !Self::is_free(path)? {
+                    return Err(occupied(path));
+                }
                 fs::create_dir_all(path).map_err(|error| unusable(path, &error))?;
                 let folder = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
                 Self::lock(path, run_id(&folder)?)
@@ -99,16 +102,28 @@ impl RunDir {
             Err(TryLockError::WouldBlock) => return Err(held(&path, file)),
             Err(TryLockError::Error(error)) => return Err(unusable(&path, &error)),
         }
+        let mut left_behind = String::new();
+        let _ = file.read_to_string(&mut left_behind);
+        let left_behind = serde_json::from_str(&left_behind).ok();
         let holder = Holder { pid: std::process::id(), host: host_name() };
         let text = serde_json::to_string(&holder).unwrap_or_default();
-        let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(text.as_bytes()));
         written.map_err(|error| unusable(&path, &error))?;
-        let run = Self { path, id, lock: file };
+        let run = Self { path, id, lock: file, left_behind };
         for folder in ["logs", "tensorboard"] {
             fs::create_dir_all(run.path.join(folder))
                 .map_err(|error| unusable(&run.path, &error))?;
         }
         Ok(run)
+    }
+
+    /// Who held the lock before and died, in words.
+    pub(crate) fn left_behind(&self) -> Option<String> {
+        let Holder { pid, host } = self.left_behind.as_ref()?;
+        Some(format!("the lock of process {pid} on {host}, which is gone, is taken over"))
     }
 
     /// The directory, absolute.
@@ -134,6 +149,13 @@ impl RunDir {
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
+}
+
+/// A directory that has something in it is not written to.
+pub(crate) fn occupied(path: &Path) -> Failure {
+    let text = format!("the run directory {} is not empty", path.display());
+    Failure::new(Exit::Usage, text)
+        .help("choose another --run-dir, or leave it out: then every run has a folder of its own")
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> Failure {

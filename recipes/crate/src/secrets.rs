@@ -126,7 +126,7 @@ pub(crate) fn without_secrets(text: &str) -> String {
         if sets_env {
             in_braces = content.contains('{') && !content.contains('}');
         }
-        if in_env || in_braces || sets_env {
+        if in_env || in_braces || sets_env || names_a_secret(key) {
             blank(&mut masked, value);
         }
         in_braces = in_braces && !content.contains('}');
@@ -135,6 +135,14 @@ pub(crate) fn without_secrets(text: &str) -> String {
         blank(&mut masked, range);
     }
     masked
+}
+
+/// Whether a line sets what looks like a secret variable, wherever it stands: it may have missed its table.
+fn names_a_secret(key: &str) -> bool {
+    const SIGNS: [&str; 5] = ["TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL"];
+    let key = key.rsplit('.').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
+    let is_variable = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    key.chars().all(is_variable) && SIGNS.iter().any(|sign| key.contains(sign))
 }
 
 fn is_header(line: &str) -> bool {
@@ -234,6 +242,7 @@ mod tests {
             "env = {\n TOKEN = \"hush-hush\",\n}\nname = \"shown\"\n",
             "[env]\nTOKEN = \"\"\"\nhush-hush\n\"\"\"\n",
             "[env]\n# TOKEN = \"hush-hush\"\nTOKEN: hush-hush\n",
+            "[model]\nHF_TOKEN = \"hush-hush\"\n",
             "env.TOKEN=hush-hush",
             "[data]\npath = \"s3://me:hush-hush@bucket\"\n",
         ] {

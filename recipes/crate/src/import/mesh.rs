@@ -1,6 +1,10 @@
 //! `[hardware]` and `[parallelism]`: TorchTitan's degrees on the devices of the target.
 
+use crate::accelerators::{Accelerator, Topology, Tpu};
 use crate::diagnostic::Diagnostic;
+use crate::reader::no_choice;
+use crate::shown::{Shown, list};
+use crate::words::Choice;
 
 use super::Target;
 use super::config::{Config, Place, Setting};
@@ -61,6 +65,13 @@ pub(super) fn hardware_and_parallelism(
     model: &Model,
 ) -> Option<u64> {
     let mut degrees = degrees(config, model);
+    // No other axis crosses slices.
+    let slices = target.and_then(|target| target.slices).unwrap_or(1);
+    if !degrees.replicate.value.is_multiple_of(slices) {
+        let text = format!("was {}; now there is a replica on each slice", degrees.replicate.value);
+        config.changed(degrees.replicate.place, text);
+        degrees.replicate.value = slices;
+    }
     check_experts(config, &degrees);
     let world = world(&degrees, target);
     check_size(config, &degrees, &world);
@@ -146,16 +157,40 @@ fn world(degrees: &Degrees, target: Option<&Target>) -> World {
 
 /// Whether the devices are those of a TPU slice.
 pub(super) fn is_tpu(target: &Target) -> bool {
-    !matches!(target.accelerator.as_str(), "cpu" | "cuda" | "tpu-emulated")
+    tpu(target).is_some()
 }
 
-/// The devices of the slices of a target. A chip of Ironwood is two devices.
+fn tpu(target: &Target) -> Option<&'static Tpu> {
+    let known = Accelerator::WORDS.iter().find(|(word, _)| *word == target.accelerator);
+    known.and_then(|(_, accelerator)| accelerator.tpu())
+}
+
+/// The devices of the slices of a target.
 fn tpu_devices(target: &Target) -> Option<u64> {
-    let dims = target.topology.as_deref()?.split('x').map(|dim| dim.parse::<u64>().ok());
-    let chips = dims.collect::<Option<Vec<u64>>>()?.into_iter().try_fold(1, u64::checked_mul)?;
-    let per_chip = if target.accelerator == "tpu7x" { 2 } else { 1 };
+    let chips = Topology::parse(target.topology.as_deref()?)?.chips();
     let slices = target.slices.unwrap_or(1);
-    chips.checked_mul(per_chip)?.checked_mul(slices).filter(|devices| *devices > 0)
+    chips.checked_mul(tpu(target)?.devices_per_chip)?.checked_mul(slices)
+}
+
+/// What is wrong with a target itself.
+pub(super) fn bad_target(target: &Target) -> Option<Diagnostic> {
+    let words: Vec<&str> = Accelerator::WORDS.iter().map(|(word, _)| *word).collect();
+    if !words.contains(&target.accelerator.as_str()) {
+        return Some(no_choice("the target", &target.accelerator, &words));
+    }
+    let text = target.topology.as_deref()?;
+    let Some(tpu) = tpu(target) else {
+        let what = format!("a topology means nothing on {}", target.accelerator);
+        return Some(Diagnostic::error(what).help("say how many devices there are instead"));
+    };
+    let shown = Shown(text);
+    let near = match Topology::parse(text) {
+        Some(topology) if tpu.has(&topology) => return None,
+        Some(topology) => tpu.near(&topology),
+        None => tpu.slices().into_iter().skip(2).take(6).collect(),
+    };
+    let what = format!("there is no slice of {} with topology \"{shown}\"", target.accelerator);
+    Some(Diagnostic::error(what).help(format!("nearest: {}", list(&near))))
 }
 
 /// Fits a fixed shard degree to the devices of the target, where it does not.

@@ -102,6 +102,9 @@ fn translated(
     if let Some(problem) = not_torchtitan(&root, &source.name) {
         return Err((vec![problem], 0));
     }
+    if let Some(problem) = target.and_then(mesh::bad_target) {
+        return Err((vec![problem], 0));
+    }
     let mut config = Config::new(&source.text, &root);
     let mut draft = Draft::default();
     write_tables(&mut config, &mut draft, target);

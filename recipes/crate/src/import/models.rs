@@ -169,7 +169,6 @@ const FLAVORS: &[Flavor] = &[
             ("hidden_size", "1536"),
             ("intermediate_size", "6144"),
             ("num_heads", "12"),
-            ("head_dim", "128"),
             ("num_double_layers", "2"),
             ("num_single_layers", "2"),
             ("in_channels", "64"),

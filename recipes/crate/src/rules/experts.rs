@@ -32,8 +32,8 @@ fn a_token_meets_at_most_all_experts(r: &Recipe) -> Option<Diagnostic> {
     Some(
         Diagnostic::error(format!(
             "`model.experts_per_token` = {} is more than `model.num_experts` = {}",
-            shown(per_token),
-            shown(all)
+            shown(r, per_token),
+            shown(r, all)
         ))
         .at(per_token.at.clone().or(all.at.clone()))
         .label("a token is sent to different experts")
@@ -95,7 +95,7 @@ fn expert_divides_experts(r: &Recipe) -> Option<Diagnostic> {
         Diagnostic::error(format!(
             "`parallelism.expert` = {} does not divide `model.num_experts` = {}",
             **expert,
-            shown(all)
+            shown(r, all)
         ))
         .at(expert.at.clone())
         .label("each rank holds the same number of experts")

@@ -29,8 +29,8 @@ fn heads_divide_hidden(r: &Recipe) -> Option<Diagnostic> {
     Some(
         Diagnostic::error(format!(
             "`model.hidden_size` = {} is not a multiple of `model.num_heads` = {}",
-            shown(hidden),
-            shown(heads)
+            shown(r, hidden),
+            shown(r, heads)
         ))
         .at(heads.at.clone().or(hidden.at.clone()))
         .label(format!("must divide hidden_size {}", **hidden))

@@ -160,7 +160,7 @@ fn tensor_does_not_fit(
         Diagnostic::error(format!(
             "`parallelism.tensor` = {} does not divide `model.{key}` = {}",
             **tensor,
-            shown(of)
+            shown(r, of)
         ))
         .at(tensor.at.clone())
         .label(why)

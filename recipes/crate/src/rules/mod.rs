@@ -56,11 +56,12 @@ pub(crate) fn check(cx: &mut Context<'_>, recipe: &Recipe) {
     }
 }
 
-/// A value as messages show it: marked when nobody wrote it.
-pub(super) fn shown<T: Display>(item: &Item<T>) -> String {
-    match item.at {
-        Some(_) => item.value.to_string(),
-        None => format!("{} (default)", item.value),
+/// A dimension of the model as messages show it: marked when nobody wrote it.
+fn shown<T: Display>(r: &Recipe, item: &Item<T>) -> String {
+    match (&item.at, &r.model.size) {
+        (Some(_), _) => item.value.to_string(),
+        (None, Some(size)) => format!("{} (of size \"{}\")", item.value, **size),
+        (None, None) => format!("{} (default)", item.value),
     }
 }
 

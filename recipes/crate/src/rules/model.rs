@@ -67,8 +67,8 @@ fn heads_divide_hidden(r: &Recipe) -> Option<Diagnostic> {
     Some(
         Diagnostic::error(format!(
             "`model.hidden_size` = {} is not a multiple of `model.num_heads` = {}",
-            shown(&d.hidden_size),
-            shown(&d.num_heads)
+            shown(r, &d.hidden_size),
+            shown(r, &d.num_heads)
         ))
         .at(d.num_heads.at.clone().or(d.hidden_size.at.clone()))
         .label(format!("must divide hidden_size {hidden}"))
@@ -93,8 +93,8 @@ fn kv_heads_divide_heads(r: &Recipe) -> Option<Diagnostic> {
     Some(
         Diagnostic::error(format!(
             "`model.num_heads` = {} is not a multiple of `model.num_kv_heads` = {}",
-            shown(&d.num_heads),
-            shown(&d.num_kv_heads)
+            shown(r, &d.num_heads),
+            shown(r, &d.num_kv_heads)
         ))
         .at(at)
         .label("query heads share key/value heads in equal groups")
@@ -169,7 +169,7 @@ fn vocabulary_holds_the_tokenizer(r: &Recipe) -> Option<Diagnostic> {
     Some(
         Diagnostic::error(format!(
             "`model.vocab_size` = {} is smaller than the {ids} ids of {tokenizer}",
-            shown(vocab_size),
+            shown(r, vocab_size),
         ))
         .at(at)
         .label(match vocab_size.at {

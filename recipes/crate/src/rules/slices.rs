@@ -39,11 +39,7 @@ fn devices_are_those_of_the_topology(r: &Recipe) -> Option<Diagnostic> {
             topology.value
         ))
         .at(r.hardware.devices.at.clone())
-        .label(format!(
-            "{} has {}",
-            *r.hardware.accelerator,
-            count(per_chip, "device a chip").replace("chips", "chip")
-        ))
+        .label(format!("{} has {} a chip", *r.hardware.accelerator, count(per_chip, "device")))
         .context(topology.at.clone(), format!("{} chips", topology.chips()))
         .help(format!("leave devices out, or write devices = {given}")),
     )

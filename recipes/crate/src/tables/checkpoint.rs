@@ -119,7 +119,7 @@ fn read_folder(
     example: &str,
 ) -> Option<Item<Location>> {
     let text = t.text(key)?;
-    let read = match location::remote(&text, "a checkpoint folder") {
+    let read = match location::remote(t.context(), &text, "a checkpoint folder") {
         Ok(Some(url)) => Ok(url),
         Ok(None) if text.is_empty() || text.contains('\0') => {
             Err(Diagnostic::error(format!("`checkpoint.{key}` must name a folder"))

@@ -4,6 +4,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::diagnostic::Diagnostic;
+use crate::purpose::Purpose;
 use crate::reader::{Context, Section};
 use crate::secrets::{Secret, was_masked};
 use crate::shown::Shown;
@@ -90,8 +91,9 @@ fn read_variable(t: &mut Section<'_, '_>, entry: &Entry) -> Option<EnvValue> {
         t.reject(name, problem);
         return None;
     }
+    let is_run = t.context().purpose == Purpose::Train;
     let read = match &entry.node.value {
-        Value::Text(text) if was_masked(text) => Err(masked("this secret")),
+        Value::Text(text) if is_run && was_masked(text) => Err(masked("this secret")),
         Value::Text(text) if text.contains('\0') => {
             Err(Diagnostic::error(format!("`env.{shown}` has a NUL, which no variable can hold"))
                 .label("not a value"))

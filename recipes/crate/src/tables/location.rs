@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::diagnostic::Diagnostic;
 use crate::files::{Files, NO_SUCH_FILE, Unusable};
 use crate::location::{Location, SCHEMES, Url};
+use crate::purpose::Purpose;
 use crate::reader::{Context, Section};
 use crate::secrets::was_masked;
 use crate::shown::{Shown, ShownPath};
@@ -18,7 +19,7 @@ pub(crate) fn read(
     what: &str,
     example: &str,
 ) -> Result<Location, Diagnostic> {
-    if let Some(url) = remote(text, what)? {
+    if let Some(url) = remote(cx, text, what)? {
         return Ok(url);
     }
     if text.is_empty() || text.contains('\0') {
@@ -38,7 +39,11 @@ pub(crate) fn read(
 }
 
 /// The address of an object store, if the text is an address.
-pub(crate) fn remote(text: &str, what: &str) -> Result<Option<Location>, Diagnostic> {
+pub(crate) fn remote(
+    cx: &Context<'_>,
+    text: &str,
+    what: &str,
+) -> Result<Option<Location>, Diagnostic> {
     let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
     if !SCHEMES.contains(&scheme) {
         let shown = Shown(scheme);
@@ -50,7 +55,7 @@ pub(crate) fn remote(text: &str, what: &str) -> Result<Option<Location>, Diagnos
             .label("unknown scheme")
             .help(help));
     }
-    if was_masked(text) {
+    if cx.purpose == Purpose::Train && was_masked(text) {
         return Err(masked("the password of this address"));
     }
     let bucket = rest.split('/').next().unwrap_or_default();
@@ -63,7 +68,7 @@ pub(crate) fn remote(text: &str, what: &str) -> Result<Option<Location>, Diagnos
     Ok(Some(Location::Remote(Url(text.to_owned()))))
 }
 
-/// A secret that was replaced when a run wrote down its recipe.
+/// A secret that was replaced when a run wrote down its recipe. Only a run needs it.
 pub(crate) fn masked(what: &str) -> Diagnostic {
     Diagnostic::error(format!("{what} was masked when this recipe was written down"))
         .label("not the secret itself")

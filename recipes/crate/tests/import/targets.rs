@@ -2,7 +2,7 @@
 
 use titan_recipes::import::{NoteKind, Target};
 
-use crate::support::{imported_for, listed, sound, sound_for, value};
+use crate::support::{imported_for, listed, sound_for, unfit_for, value};
 
 fn target(accelerator: &str, topology: Option<&str>, devices: Option<u64>) -> Target {
     let (accelerator, topology) = (accelerator.to_owned(), topology.map(str::to_owned));
@@ -35,7 +35,7 @@ fn without_a_target_there_are_as_many_devices_as_torchtitan_would_start() {
         ("expert_parallel_degree = 16", ["8", "\"auto\"", "", ""]),
     ];
     for (lines, expected) in cases {
-        let imported = sound(&format!("[parallelism]\n{lines}\n"));
+        let imported = unfit_for(&format!("[parallelism]\n{lines}\n"), None);
         assert_eq!(mesh(&imported.recipe), *expected, "{lines}");
     }
 }
@@ -55,7 +55,7 @@ fn experts_are_spread_over_all_devices_of_a_replica() {
         let text = format!(
             "model = {{ name = 'qwen3', flavor = 'debugmodel_moe' }}\n[parallelism]\n{lines}\n"
         );
-        assert_eq!(mesh(&sound(&text).recipe), *expected, "{lines}");
+        assert_eq!(mesh(&unfit_for(&text, None).recipe), *expected, "{lines}");
     }
 }
 
@@ -71,7 +71,7 @@ fn a_fixed_shard_degree_gives_way_to_the_devices_of_the_target() {
         listed(&larger.notes),
         "2 changed parallelism.data_parallel_shard_degree: was 4; now it follows from the devices of the target\n"
     );
-    let odd = sound_for(text, Some(&target("cuda", None, Some(7))));
+    let odd = unfit_for(text, Some(&target("cuda", None, Some(7))));
     let note = odd.notes.iter().find(|note| note.key.contains("tensor")).unwrap();
     assert_eq!(note.kind, NoteKind::Changed);
     assert_eq!(note.text, "the degrees need a multiple of 2 devices, the target has 7");
@@ -86,8 +86,12 @@ fn a_tpu_target_has_a_topology_in_place_of_devices() {
     assert_eq!(value(&imported.recipe, "hardware", "accelerator"), "\"tpu7x\"");
     assert_eq!(value(&imported.recipe, "hardware", "topology"), "\"4x4x4\"");
     assert_eq!(value(&imported.recipe, "hardware", "slices"), "2");
-    // A chip of this generation is two devices: 2 x 64 x 2.
-    assert_eq!((&*devices, &*shard), ("", "256"));
+    // A chip of this generation is two devices: 2 x 64 x 2, of which each slice has a replica.
+    assert_eq!((&*devices, &*shard), ("", "\"auto\""));
+    assert_eq!(value(&imported.recipe, "parallelism", "replicate"), "2");
+    let one = Target { slices: None, ..tpu.clone() };
+    let one = sound_for("[parallelism]\ndata_parallel_shard_degree = 128\n", Some(&one));
+    assert_eq!(mesh(&one.recipe)[1], "128");
     // TorchTitan's default of not compiling is no choice of the user.
     assert_eq!(value(&imported.recipe, "compile", "enabled"), "");
     let chosen = sound_for("[compile]\nenable = false\n", Some(&tpu));
@@ -102,6 +106,20 @@ fn a_tpu_target_needs_its_topology() {
 }
 
 #[test]
+fn a_target_that_does_not_exist_is_refused() {
+    for (accelerator, topology, said) in [
+        ("tpu9", Some("4x4x4"), "has no choice \"tpu9\""),
+        ("tpu7x", Some("16x8x8"), "nearest: 8x8x16"),
+        ("v6e", Some("big"), "there is no slice of v6e"),
+        ("cuda", Some("4x4"), "a topology means nothing on cuda"),
+    ] {
+        let report = imported_for("[model]\n", Some(&target(accelerator, topology, None)));
+        let text = report.map(|imported| imported.recipe).unwrap_err().render(false);
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
 fn a_cpu_target_takes_the_devices_it_is_given() {
     let imported = sound_for("[model]\n", Some(&target("cpu", None, Some(2))));
     assert_eq!(value(&imported.recipe, "hardware", "accelerator"), "\"cpu\"");
@@ -112,7 +130,7 @@ fn a_cpu_target_takes_the_devices_it_is_given() {
 fn a_global_batch_that_the_devices_cannot_share_is_pointed_out() {
     let text = "[training]\nlocal_batch_size = 4\nglobal_batch_size = 48\n";
     assert_eq!(
-        listed(&sound(text).notes),
+        listed(&unfit_for(text, None).notes),
         "3 changed training.global_batch_size: must be a multiple of local_batch x data-parallel devices = 32; change one of them\n"
     );
     let four = sound_for(text, Some(&target("cuda", None, Some(4))));

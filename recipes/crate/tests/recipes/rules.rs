@@ -61,7 +61,7 @@ fn kv_heads_divide_heads() {
     check(
         &edited(&[(dimensions, "size = \"tiny\"\nnum_heads = 3")]),
         expect![[r#"
-            error: `model.hidden_size` = 256 (default) is not a multiple of `model.num_heads` = 3
+            error: `model.hidden_size` = 256 (of size "tiny") is not a multiple of `model.num_heads` = 3
              --> r.toml:7:13
               |
             7 | num_heads = 3
