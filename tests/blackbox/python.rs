@@ -15,6 +15,9 @@ const INSTALL: Duration = Duration::from_secs(1200);
 /// The engine's tests compute for about a minute on two quiet cores.
 const ENGINE: Duration = Duration::from_secs(600);
 
+/// The tests of recipes take half a minute, most of it for imports.
+const RECIPES: Duration = Duration::from_secs(300);
+
 /// A Python with the engine's own packages and those of `tests/requirements.txt` on top, made once.
 fn python() -> PathBuf {
     let bench = Bench::new();
@@ -62,7 +65,7 @@ fn run(command: &mut Command, limit: Duration) -> String {
     let mut owned = Command::new(command.get_program());
     owned.args(command.get_args()).current_dir(repository());
     owned.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0").env("OMP_WAIT_POLICY", "passive");
-    owned.env("PYTHONDONTWRITEBYTECODE", "1");
+    owned.env("PYTHONDONTWRITEBYTECODE", "1").env("TITAN_BINARY", env!("CARGO_BIN_EXE_titan-tpu"));
     Running::start(owned).wait_for(limit).expect(0).stdout
 }
 
@@ -73,6 +76,17 @@ fn the_engine_passes_its_own_tests() {
     let mut pytest = Command::new(python);
     pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/engine"]);
     let output = run(&mut pytest, ENGINE);
+    assert!(output.contains(" passed"), "{output}");
+}
+
+/// Parameter counts against transformers and diffusers, the schema against a validator of its draft.
+#[test]
+fn recipes_agree_with_other_libraries() {
+    let python = python();
+    let _turn = Bench::new();
+    let mut pytest = Command::new(python);
+    pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/recipes"]);
+    let output = run(&mut pytest, RECIPES);
     assert!(output.contains(" passed"), "{output}");
 }
 

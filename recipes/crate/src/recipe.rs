@@ -269,7 +269,7 @@ pub(crate) fn read(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
 }
 
 /// Names of runs are names of folders, and parts of names in a cluster.
-const LONGEST_NAME: usize = 63;
+pub(crate) const LONGEST_NAME: usize = 63;
 
 /// The name of the run: as written, or that of the recipe's file.
 fn read_name(top: &mut Section<'_, '_>, path: &str) -> Item<String> {

@@ -1,6 +1,8 @@
 //! The JSON schema of a recipe, for editors and for other programs. Keys, kinds and ranges are those that the
 //! readers of the tables ask for; the descriptions are those of `docs/recipe.md`.
 
+mod conditions;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,16 +12,17 @@ use crate::diagnostic::Diagnostic;
 use crate::files::{Files, Unusable};
 use crate::purpose::Purpose;
 use crate::reader::{Asked, Bound, Context, Kind, Range};
-use crate::recipe::{TABLES, VERSION, read};
+use crate::recipe::{LONGEST_NAME, TABLES, VERSION, read};
 use crate::source::{Source, Sources};
 use crate::syntax::parse_document;
-use crate::tables::model::{Family, sizes};
+use crate::tables::env::OURS;
+use crate::tables::flux::PIXELS_PER_TOKEN;
+use crate::tables::model::Family;
 use crate::words::Choice;
 
-const DOCUMENT: &str = include_str!("../../../docs/recipe.md");
+use conditions::{exclusions, one_interval, whole};
 
-/// Tables that every recipe has.
-const REQUIRED_TABLES: [&str; 5] = ["model", "hardware", "training", "optimizer", "data"];
+const DOCUMENT: &str = include_str!("../../../docs/recipe.md");
 
 /// The schema (JSON Schema, draft 2020-12) of recipes of this version.
 pub fn schema() -> Value {
@@ -43,6 +46,10 @@ pub fn schema() -> Value {
             "env" => env_schema(),
             _ => table_schema(&keys, &descriptions),
         };
+        schema["description"] = json!(describe(&descriptions, table, ""));
+        if *table == "checkpoint" {
+            schema["allOf"] = json!([one_interval()]);
+        }
         for list in ["data.sources", "validation.sources"] {
             let entry = of_table(list);
             if list.split_once('.').is_some_and(|(of, _)| of == *table) {
@@ -63,60 +70,8 @@ pub fn schema() -> Value {
         "additionalProperties": false,
         // A recipe that extends another need not be whole.
         "anyOf": [{ "required": ["extends"] }, whole(&asked)],
-        "allOf": of_families(&asked),
+        "allOf": exclusions(&asked),
     })
-}
-
-/// What a recipe that extends no other must have.
-fn whole(asked: &[Asked]) -> Value {
-    let mut tables = Map::new();
-    for table in REQUIRED_TABLES {
-        let keys = asked.iter().filter(|asked| asked.table == table && asked.required);
-        // A model is given by its size or by its dimensions, and the length of a sequence by [flux] for images.
-        let left = |key: &&str| match table {
-            "model" => *key == "family",
-            "training" => *key != "sequence_length",
-            _ => !matches!(*key, "topology"),
-        };
-        let keys: Vec<&str> = keys.map(|asked| asked.key).filter(left).collect();
-        tables.insert(table.to_owned(), json!({ "required": keys }));
-    }
-    let mut required = vec!["version"];
-    required.extend(REQUIRED_TABLES);
-    json!({ "required": required, "properties": tables })
-}
-
-/// The sizes and dimensions of each family, and what only one family or accelerator has.
-fn of_families(asked: &[Asked]) -> Vec<Value> {
-    let mut rules: Vec<Value> = Family::WORDS
-        .iter()
-        .map(|(word, family)| {
-            let mut then =
-                json!({ "model": { "properties": { "size": { "enum": sizes(*family) } } } });
-            let known = keys_of_family(*family);
-            for key in asked.iter().filter(|asked| asked.table == "model") {
-                if !known.contains(&key.key) {
-                    then["model"]["properties"][key.key] = json!(false);
-                }
-            }
-            json!({
-                "if": { "properties": { "model": { "properties": { "family": { "const": word } },
-                    "required": ["family"] } }, "required": ["model"] },
-                "then": { "properties": then },
-            })
-        })
-        .collect();
-    rules.push(json!({
-        "if": { "properties": { "schedule": { "properties": { "kind": { "const": "wsd" } },
-            "required": ["kind"] } }, "required": ["schedule"], "not": { "required": ["extends"] } },
-        "then": { "properties": { "schedule": { "required": ["decay_steps"] } } },
-    }));
-    rules
-}
-
-fn keys_of_family(family: Family) -> Vec<&'static str> {
-    let asked = asked_by(family);
-    asked.into_iter().filter(|asked| asked.table == "model").map(|asked| asked.key).collect()
 }
 
 /// What the tables ask for, over recipes of all families.
@@ -185,7 +140,7 @@ fn env_schema() -> Value {
         "required": ["from"], "additionalProperties": false });
     json!({
         "type": "object",
-        "description": "variables of the workers' environment; values are secret",
+        "propertyNames": { "not": { "anyOf": [{ "enum": OURS }, { "pattern": "^TITAN_" }] } },
         "patternProperties": { name: { "anyOf": [{ "type": "string" }, from] } },
         "additionalProperties": false,
     })
@@ -193,9 +148,15 @@ fn env_schema() -> Value {
 
 fn key_schema(asked: &Asked, descriptions: &Descriptions) -> Value {
     let mut schema = kind_schema(&asked.kind);
-    // The family decides which sizes there are.
-    if (asked.table, asked.key) == ("model", "size") {
-        schema = json!({ "type": "string" });
+    // Rules about one key that its kind does not say.
+    match (asked.table, asked.key) {
+        ("", "name") => {
+            schema["pattern"] = json!("^[A-Za-z0-9][A-Za-z0-9._-]*$");
+            schema["maxLength"] = json!(LONGEST_NAME);
+        }
+        ("model", "head_dim") => schema["multipleOf"] = json!(2),
+        ("flux", "image_size") => schema["multipleOf"] = json!(PIXELS_PER_TOKEN),
+        _ => {}
     }
     let description = describe(descriptions, asked.table, asked.key);
     schema["description"] = json!(description);
@@ -261,12 +222,14 @@ fn descriptions() -> Descriptions {
     for row in DOCUMENT.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [keys, _, _, meaning] = cells.as_slice() else { continue };
+        let meaning = meaning.replace('`', "");
         if let Some(name) = keys.strip_prefix("**`[").and_then(|rest| rest.strip_suffix("]`**")) {
             name.clone_into(&mut table);
+            found.insert((table.clone(), String::new()), meaning);
             continue;
         }
         for key in keys.split(", ").filter_map(|key| key.strip_prefix('`')?.strip_suffix('`')) {
-            found.insert((table.clone(), key.to_owned()), meaning.replace('`', ""));
+            found.insert((table.clone(), key.to_owned()), meaning.clone());
         }
     }
     found
@@ -287,9 +250,11 @@ mod tests {
                 missing.push(format!("{}.{}", asked.table, asked.key));
             }
         }
+        let bare = TABLES.iter().filter(|table| describe(&descriptions, table, "").is_empty());
+        missing.extend(bare.map(|table| format!("[{table}]")));
         assert!(missing.is_empty(), "docs/recipe.md lacks {missing:?}");
         let exists = |(table, key): &&(String, String)| {
-            asked.iter().any(|a| a.table == table && a.key == key) || table == "env"
+            asked.iter().any(|a| a.table == table && a.key == key) || key.is_empty()
         };
         let strangers: Vec<_> = descriptions.keys().filter(|place| !exists(place)).collect();
         assert!(strangers.is_empty(), "docs/recipe.md describes {strangers:?}");

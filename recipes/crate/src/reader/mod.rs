@@ -312,13 +312,14 @@ impl<'s, 'a> Section<'s, 'a> {
         example: &str,
     ) -> Item<T> {
         let key = self.asked.last().copied().unwrap_or_default();
+        self.mark_required(key);
         if !self.has(key) {
             self.lacks(key, example);
         }
         self.or(item, stand_in)
     }
 
-    /// The value is wrong unless the recipe has it written; like [`Section::required`] for keys of entries.
+    /// Remembers that a table needs `key`, if someone wants to know.
     fn mark_required(&mut self, key: &'static str) {
         let table = self.name;
         let asked = self.cx.asked.iter_mut().flatten();

@@ -139,17 +139,11 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(rest)
 }
 
-/// Variables that the launcher itself sets for every worker.
+/// Variables that the launcher itself sets for every worker; those that begin with `TITAN_` are too.
+pub(crate) const OURS: [&str; 7] =
+    ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "PYTHONHOME"];
+
 fn reserved(name: &str) -> Option<&'static str> {
-    const OURS: [&str; 7] = [
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "PYTHONPATH",
-        "PYTHONHOME",
-    ];
     let is_ours = OURS.contains(&name) || name.starts_with("TITAN_");
     is_ours.then_some("set by titan-tpu itself")
 }

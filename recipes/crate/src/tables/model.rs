@@ -150,6 +150,14 @@ pub(crate) fn sizes(family: Family) -> Vec<&'static str> {
     }
 }
 
+/// The keys that a model without a size must have.
+pub(crate) fn required_dimensions(family: Family) -> &'static [&'static str] {
+    match family {
+        Family::Flux => flux::REQUIRED,
+        family => decoder::required(family),
+    }
+}
+
 fn decoder_presets(family: Family) -> Option<&'static [DecoderPreset]> {
     match family {
         Family::Llama3 => Some(LLAMA3),
@@ -226,10 +234,7 @@ pub(super) struct Preset {
 
 impl Preset {
     fn new(t: &Section<'_, '_>, family: Family, index: Option<usize>, sizes: &[&str]) -> Self {
-        let required: &[&str] = match family {
-            Family::Flux => flux::REQUIRED,
-            family => decoder::required(family),
-        };
+        let required = required_dimensions(family);
         let any_dimension = required.iter().any(|key| t.has(key));
         let index = index.unwrap_or(0);
         let label = format!("{} {}", family, sizes[index]);
