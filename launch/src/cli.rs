@@ -108,9 +108,9 @@ pub(crate) struct MfuArgs {
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().map_err(|_| "must be a number".to_owned())?;
-    let usable = number > 0.0 && number.is_finite();
-    if usable { Ok(number) } else { Err("must be greater than 0".to_owned()) }
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let number = number.ok_or_else(|| "must be a number".to_owned())?;
+    if number > 0.0 { Ok(number) } else { Err("must be greater than 0".to_owned()) }
 }
 
 #[derive(Debug, Subcommand)]
@@ -137,7 +137,7 @@ pub(crate) enum RecipeCommand {
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) recipe: RecipeArgs,
-    /// Print the text of the file as it is, comments included.
+    /// Print the text of the file, comments included; only secrets are masked.
     #[arg(long, conflicts_with_all = ["json", "set"])]
     pub(crate) source: bool,
     /// Print one JSON object on stdout.

@@ -237,10 +237,7 @@ pub(crate) fn print_failure(failure: &Failure) {
             let errors = report.errors();
             text.push_str(&report.render(true));
             let plural = if errors == 1 { "problem" } else { "problems" };
-            text.push_str(&format!(
-                "\n\n{RED}error:{RESET} {errors} {plural} in {}; nothing was started",
-                report.name
-            ));
+            text.push_str(&format!("\n\n{RED}error:{RESET} {errors} {plural} in {}", report.name));
         }
         What::Message { text: message, quoted } => {
             text.push_str(&format!("{RED}error:{RESET} {message}"));

@@ -32,7 +32,8 @@ pub(crate) fn run(command: &RecipeCommand) -> Result<Exit, Failure> {
 
 /// The changes that the command line makes to a recipe.
 pub(crate) fn overrides(set: &[String], options: Vec<(&'static str, String)>) -> Overrides {
-    Overrides { options, set: set.to_vec(), base: std::env::current_dir().unwrap_or_default() }
+    let base = std::env::current_dir().unwrap_or_default();
+    Overrides { options, unset: Vec::new(), set: set.to_vec(), base }
 }
 
 /// Prints what is worth a warning about a sound recipe, on stderr.
@@ -136,7 +137,7 @@ fn verdict(path: &Path, result: &Result<Loaded, Report>) -> Value {
     let problems: Vec<Value> =
         report.diagnostics.iter().map(|diagnostic| problem(report, diagnostic)).collect();
     json!({
-        "recipe": path.to_string_lossy(),
+        "recipe": shown(path),
         "ok": result.is_ok(),
         "errors": report.errors(),
         "problems": problems,

@@ -15,7 +15,11 @@ use crate::words::{count, grouped, plural, seconds};
 
 /// Runs `plan`.
 pub(crate) fn plan(args: &PlanArgs) -> Result<Exit, Failure> {
-    let overrides = overrides(&args.recipe.set, target_options(&args.target)?);
+    let mut overrides = overrides(&args.recipe.set, target_options(&args.target)?);
+    if args.target.target.is_some() {
+        // The machine of the recipe makes way for the other one as a whole.
+        overrides.unset = vec!["hardware.topology", "hardware.devices", "hardware.peak_tflops"];
+    }
     let loaded = load(&args.recipe.recipe, &overrides, Purpose::Plan)?;
     print_warnings(&loaded);
     let plan = titan_parallelism::plan(&loaded.recipe, &loaded.layout, args.convention);
@@ -48,7 +52,6 @@ pub(crate) fn target_options(target: &TargetArgs) -> Result<Vec<(&'static str, S
         }
         let quoted = |text: &str| format!("{:?}", text);
         options.push(("--target", format!("hardware.accelerator={}", quoted(accelerator))));
-        options.push(("--target", "hardware.devices=\"auto\"".to_owned()));
         if let Some(topology) = topology {
             options.push(("--target", format!("hardware.topology={}", quoted(topology))));
         }

@@ -9,6 +9,7 @@ mod bad_input;
 mod ends;
 mod equivalence;
 mod python;
+mod recipes;
 mod run_directory;
 mod support;
 mod train;

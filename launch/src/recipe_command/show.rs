@@ -1,7 +1,7 @@
 //! `titan-tpu recipe show`: a recipe with every default, and where each value comes from.
 
 use serde_json::{Map, Value, json};
-use titan_recipes::{Loaded, Origin, Purpose, Setting, load, recipe_text};
+use titan_recipes::{Loaded, Origin, Purpose, Setting, load, recipe_text, without_secrets};
 
 use super::{bug, overrides, pretty, print_warnings};
 use crate::cli::ShowArgs;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub(super) fn show(args: &ShowArgs) -> Result<Exit, Failure> {
     let path = &args.recipe.recipe;
     if args.source {
-        return console::print_document(&recipe_text(path)?);
+        return console::print_document(&without_secrets(&recipe_text(path)?));
     }
     let loaded = load(path, &overrides(&args.recipe.set, Vec::new()), Purpose::Plan)?;
     print_warnings(&loaded);

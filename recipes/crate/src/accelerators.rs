@@ -152,6 +152,11 @@ impl serde::Serialize for Topology {
 }
 
 impl Tpu {
+    /// Dimensions of the torus of chips: two or three.
+    pub(crate) fn dims(&self) -> usize {
+        self.dims
+    }
+
     /// Whether such a slice exists.
     pub fn has(&self, topology: &Topology) -> bool {
         let dims = topology.dims();

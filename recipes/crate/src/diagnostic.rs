@@ -75,4 +75,11 @@ impl Diagnostic {
         self.help = Some(help.into());
         self
     }
+
+    /// Says what to change, if that is known.
+    #[must_use]
+    pub fn help_if(mut self, help: Option<String>) -> Self {
+        self.help = help;
+        self
+    }
 }

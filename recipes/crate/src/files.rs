@@ -8,6 +8,7 @@ use std::string::FromUtf8Error;
 
 use crate::diagnostic::Diagnostic;
 use crate::report::SHOWN;
+use crate::shipped;
 use crate::shown::ShownPath;
 use crate::tokenizer::largest_id;
 use crate::words::nearest;
@@ -95,6 +96,8 @@ fn usable_folder(path: &Path) -> Result<(), String> {
                 });
             }
             Err(error) if error.kind() == ErrorKind::NotFound && !ancestor.is_symlink() => {}
+            // The message is about the file that is in the way.
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {}
             Err(error) => {
                 return Err(format!("{}: {}", ShownPath(ancestor), reason(&error, ancestor)));
             }
@@ -113,10 +116,13 @@ pub(crate) fn read_recipe(path: &Path) -> Result<String, Box<Diagnostic>> {
         let problem = problem(&format!("cannot read the recipe: {}", reason(&error, path)));
         Box::new(match error.kind() {
             ErrorKind::PermissionDenied => problem.help("check its permissions with ls -l"),
-            ErrorKind::NotFound => match similar(path).or_else(|| shipped(path)) {
-                Some(near) => problem.help(format!("did you mean {}?", ShownPath(near))),
-                None => *problem,
-            },
+            ErrorKind::NotFound => {
+                let named = || shipped::near(path).map(PathBuf::from);
+                match similar(path).or_else(|| shipped(path)).or_else(named) {
+                    Some(near) => problem.help(format!("did you mean {}?", ShownPath(near))),
+                    None => *problem,
+                }
+            }
             _ => *problem,
         })
     };

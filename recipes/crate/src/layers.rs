@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use crate::diagnostic::Diagnostic;
 use crate::files::Files;
 use crate::recipe::{Overrides, VERSION};
-use crate::secrets::{blank_parsed, without_secrets};
-use crate::shown::ShownPath;
+use crate::secrets::{blank_parsed, without_secrets, without_secrets_of_no_toml};
+use crate::shipped;
+use crate::shown::{Shown, ShownPath};
 use crate::source::{Loc, Source, SourceId, Sources};
 use crate::syntax::{parse_document, parse_override};
 use crate::tables::checkpoint::INTERVALS;
 use crate::tree::{Entry, Table, Value, overlay};
+use crate::words::{JARO_WINKLER, similar};
 
 /// What the layers gave.
 pub(crate) struct Literal {
@@ -35,6 +37,11 @@ pub(crate) fn literal_form(
 ) -> Literal {
     let mut layers = Layers { sources, files, chain: Vec::new(), problems: Vec::new(), hidden: 0 };
     let mut root = layers.file(source, None);
+    for key in &overrides.unset {
+        if let Some(root) = root.as_mut() {
+            remove(root, key);
+        }
+    }
     let options = overrides.options.iter().map(|(name, text)| ((*name).to_owned(), text));
     let numbered = overrides.set.iter().enumerate();
     let set = numbered.map(|(n, text)| (format!("--set #{}", n + 1), text));
@@ -73,14 +80,24 @@ impl Layers<'_> {
         let id = self.sources.add(source);
         let mut upper = self.parse(id)?;
         let Some(index) = upper.0.iter().position(|entry| entry.key == EXTENDS) else {
-            return Some(upper);
+            return match misspelled(&upper) {
+                Some(problem) => {
+                    self.problems.push(problem);
+                    None
+                }
+                None => Some(upper),
+            };
         };
         let entry = upper.0.remove(index);
         self.chain.push(own);
         let lower = self.extended(id, &entry);
         self.chain.pop();
         let mut lower = lower?;
-        if let Some(problem) = not_this_format(&lower) {
+        if let Some(mut problem) = not_this_format(&lower) {
+            if problem.at.is_none() {
+                problem.message = format!("cannot extend this recipe: {}", problem.message);
+                problem = problem.at(entry.node.at.clone()).label("nothing to extend");
+            }
             self.problems.push(problem);
             return None;
         }
@@ -90,9 +107,10 @@ impl Layers<'_> {
 
     fn parse(&mut self, id: SourceId) -> Option<Table> {
         let text = std::mem::take(&mut self.sources.get_mut(id).text);
-        let mut masked = without_secrets(&text);
+        let mut masked = without_secrets_of_no_toml(&text);
         let parsed = parse_document(id, &text, &masked);
         if let Ok(root) = &parsed {
+            masked = without_secrets(&text);
             blank_parsed(&mut masked, root);
         }
         self.sources.get_mut(id).text = masked;
@@ -116,12 +134,20 @@ impl Layers<'_> {
         }
         self.sources.get_mut(id).text = masked;
         match parsed {
-            Ok(table) => Some(table),
-            Err(problem) => {
-                self.problems.push(problem);
-                None
-            }
+            Ok(table) => match table.get(EXTENDS) {
+                None => return Some(table),
+                Some(entry) => {
+                    let what = "`extends` cannot be set by an option";
+                    let problem = Diagnostic::error(what)
+                        .at(entry.key_at.clone())
+                        .label("the recipe itself says what it extends")
+                        .help("write a recipe that extends the other: extends = \"other.toml\"");
+                    self.problems.push(problem);
+                }
+            },
+            Err(problem) => self.problems.push(problem),
         }
+        None
     }
 
     /// The recipe that an entry `extends` names.
@@ -143,6 +169,10 @@ impl Layers<'_> {
             let what = format!("`extends` must be the path of a recipe, found {kind}");
             return Err(Diagnostic::error(what).label("must be a string").help(EXAMPLE));
         };
+        if name.is_empty() {
+            let what = "`extends` names no recipe";
+            return Err(Diagnostic::error(what).label("empty").help(EXAMPLE));
+        }
         let base = &self.sources.get(id).base;
         let path = base.join(name);
         let shown = ShownPath(name);
@@ -155,19 +185,39 @@ impl Layers<'_> {
             let what = format!("more than {DEEPEST} recipes extend each other");
             return Err(Diagnostic::error(what).label("too deep"));
         }
-        let text = self.files.recipe(&path).map_err(|problem| {
-            let problem = *problem;
-            let what = format!("cannot extend `{shown}`: {}", problem.message);
-            let mut worded = Diagnostic::error(what).label("this recipe");
-            let from = || format!("relative paths here start from {}", ShownPath(base));
-            worded.help = problem.help.or_else(|| Path::new(name).is_relative().then(from));
-            worded
-        })?;
+        let text = match self.files.recipe(&path) {
+            Ok(text) => text,
+            Err(problem) => match shipped::find(Path::new(name)) {
+                Some(source) => return Ok((source, path)),
+                None => return Err(not_extended(*problem, name, base)),
+            },
+        };
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         // Messages call it as the user would: from where the recipe that extends it was called.
         let called = Path::new(&self.sources.get(id).name).with_file_name(name);
         Ok((Source { name: called.display().to_string(), text, base: folder }, path))
     }
+}
+
+/// Why a recipe cannot be extended.
+fn not_extended(problem: Diagnostic, name: &str, base: &Path) -> Diagnostic {
+    let why = problem.message.trim_start_matches("cannot read the recipe: ");
+    let mut worded = Diagnostic::error(format!("cannot extend `{}`: {why}", ShownPath(name)));
+    let from = || format!("relative paths here start from {}", ShownPath(base));
+    worded.help = problem.help.or_else(|| Path::new(name).is_relative().then(from));
+    worded.label("this recipe")
+}
+
+/// A key that was meant to be `extends`: without its base a recipe lacks everything, which is one mistake.
+fn misspelled(root: &Table) -> Option<Diagnostic> {
+    let mut texts = root.0.iter().filter(|entry| matches!(entry.node.value, Value::Text(_)));
+    let entry = texts.find(|entry| similar(&entry.key, &[EXTENDS], JARO_WINKLER).is_some())?;
+    Some(
+        Diagnostic::error(format!("unknown key `{}`", Shown(&entry.key)))
+            .at(entry.key_at.clone())
+            .label("unknown")
+            .help(format!("did you mean `{EXTENDS}`?")),
+    )
 }
 
 fn file_name(name: &str) -> PathBuf {
@@ -177,6 +227,16 @@ fn file_name(name: &str) -> PathBuf {
 fn same_file(a: &Path, b: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     a == b || real(a) == real(b)
+}
+
+/// Removes the setting `table.key`.
+fn remove(root: &mut Table, path: &str) {
+    let Some((name, key)) = path.split_once('.') else { return };
+    if let Some(entry) = root.0.iter_mut().find(|entry| entry.key == name)
+        && let Value::Table(table) = &mut entry.node.value
+    {
+        table.0.retain(|entry| entry.key != key);
+    }
 }
 
 /// Lays `upper` over `lower`. Of settings that exclude each other, the upper layer's counts.

@@ -72,7 +72,7 @@ impl Recipe {
     pub fn world(&self) -> u64 {
         let written = self.hardware.devices.fixed();
         let given = self.hardware.topology_devices().or(written);
-        given.unwrap_or_else(|| self.fixed_axes() * self.least_shard())
+        given.unwrap_or_else(|| self.fixed_axes().saturating_mul(self.least_shard()))
     }
 
     /// Degree of the replicate axis.

@@ -48,7 +48,7 @@ pub use recipe::{Loaded, Overrides, Recipe, VERSION, load, load_text, recipe_tex
 pub use report::Report;
 pub use resolved::{Difference, Setting, difference, value_text};
 pub use schema::schema;
-pub use secrets::{MASK, Secret};
+pub use secrets::{MASK, Secret, without_secrets};
 pub use shown::shown_path;
 pub use source::{Item, Loc, Source, SourceId, Sources};
 pub use words::{Auto, Choice};

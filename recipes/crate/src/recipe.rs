@@ -120,6 +120,8 @@ pub struct Recipe {
 pub struct Overrides {
     /// Settings that options of their own stand for: the option and its `KEY=VALUE`. A `--set` wins over them.
     pub options: Vec<(&'static str, String)>,
+    /// Settings of the files (`table.key`) that an option replaces as a whole.
+    pub unset: Vec<&'static str>,
     /// `KEY=VALUE` texts of `--set`, later ones win.
     pub set: Vec<String>,
     /// The folder that relative paths in `--set` start from.
@@ -188,11 +190,7 @@ fn open(path: &Path) -> Result<Source, Report> {
             Ok(Source { name, text, base })
         }
         Err(problem) => match shipped::find(path) {
-            Some(text) => Ok(Source {
-                name: format!("{name} (shipped)"),
-                text: text.to_owned(),
-                base: folder(Path::new(".")),
-            }),
+            Some(source) => Ok(source),
             None => Err(Report::new(Sources::default(), vec![*problem], 0, &name)),
         },
     }
@@ -244,14 +242,15 @@ pub(crate) fn read(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
     let hardware = Hardware::read(cx, root);
     let model = Model::read(cx, root);
     let flux = Flux::read(cx, root, &model);
+    let training = Training::read(cx, root, flux.as_ref());
     Recipe {
         version,
         name,
         hardware,
         parallelism: Parallelism::read(cx, root),
-        training: Training::read(cx, root, flux.as_ref()),
         optimizer: Optimizer::read(cx, root),
-        schedule: Schedule::read(cx, root),
+        schedule: Schedule::read(cx, root, *training.steps),
+        training,
         precision: Precision::read(cx, root),
         remat: Remat::read(cx, root),
         compile: Compile::read(cx, root),
@@ -270,6 +269,9 @@ pub(crate) fn read(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
 
 /// Names of runs are names of folders, and parts of names in a cluster.
 pub(crate) const LONGEST_NAME: usize = 63;
+
+/// Names of workloads on a cluster are made from that of the run.
+const SHORT_NAME: usize = 40;
 
 /// The name of the run: as written, or that of the recipe's file.
 fn read_name(top: &mut Section<'_, '_>, path: &str) -> Item<String> {
@@ -298,7 +300,10 @@ fn read_name(top: &mut Section<'_, '_>, path: &str) -> Item<String> {
 fn legal_name(text: &str) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let text = text.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
-    let name = text.chars().map(|c| if legal(c) { c } else { '-' }).take(LONGEST_NAME);
-    let name: String = name.collect();
-    if name.is_empty() { "run".to_owned() } else { name }
+    // A name that is cut is cut to where clusters take it too.
+    let longest = if text.chars().count() > LONGEST_NAME { SHORT_NAME } else { LONGEST_NAME };
+    let name: String = text.chars().map(|c| if legal(c) { c } else { '-' }).take(longest).collect();
+    let is_changed = name != text;
+    let name = if is_changed { name.trim_end_matches('-') } else { &name };
+    if name.is_empty() { "run".to_owned() } else { name.to_owned() }
 }

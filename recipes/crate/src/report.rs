@@ -128,8 +128,10 @@ fn visible(text: &str, at: &Loc) -> Range<usize> {
     const LONGEST: usize = 100;
     let start = text.floor_char_boundary(at.span.start);
     let end = text.ceil_char_boundary(at.span.end).max(start);
-    let line = text[start..end].chars().take_while(|c| !LINE_END.contains(c));
-    start..start + line.take(LONGEST).map(char::len_utf8).sum::<usize>()
+    let line = text[start..end].split(LINE_END).next().unwrap_or_default();
+    // The spaces behind a masked secret would show its length.
+    let line = line.trim_end();
+    start..start + line.chars().take(LONGEST).map(char::len_utf8).sum::<usize>()
 }
 
 /// Source text without the characters that the renderer would pass on to the terminal as they are. Each is

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use serde::{Serialize, Serializer};
 
-use crate::tree::{Table, Value};
+use crate::recipe::TABLES;
+use crate::tree::{Node, Table, Value};
 use crate::words::nearest;
 
 /// What is shown in the place of a secret, whatever its length.
@@ -50,46 +51,70 @@ impl Serialize for Secret {
     }
 }
 
-/// The parts of a text that are passwords of URLs, or signatures and tokens in their queries.
+/// The parts of a text that are passwords of URLs, or signatures and tokens in their queries. A URL ends with the
+/// quotes that it is in, or where it has none, with the next space.
 fn in_urls(text: &str) -> Vec<Range<usize>> {
-    let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '}' | ']');
     let mut found = Vec::new();
-    for (at, scheme) in text.match_indices("://") {
-        let start = at + scheme.len();
+    for (at, _) in text.match_indices(":/") {
+        let before = text[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric());
+        if before.len() == at {
+            continue;
+        }
+        let start = at + 1 + text[at + 1..].len() - text[at + 1..].trim_start_matches('/').len();
         let url = &text[start..];
-        let url = &url[..url.find(ends).unwrap_or(url.len())];
-        let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
-        if let Some(user) = authority.rfind('@') {
-            // `token@host` has no user: all of it is secret.
-            let from = authority[..user].find(':').map_or(0, |colon| colon + 1);
-            found.push(start + from..start + user);
-        }
-        let Some(query) = url.find('?') else { continue };
-        let mut from = start + query + 1;
-        for pair in url[query + 1..].split('&') {
-            if let Some((key, value)) = pair.split_once('=')
-                && is_secret_key(key)
-            {
-                let value_at = from + pair.len() - value.len();
-                found.push(value_at..value_at + value.len());
-            }
-            from += pair.len() + 1;
-        }
+        let url = match before.chars().next_back() {
+            Some(quote @ ('"' | '\'')) => &url[..url.find(quote).unwrap_or(url.len())],
+            _ if before.is_empty() => url,
+            _ => &url[..url.find(char::is_whitespace).unwrap_or(url.len())],
+        };
+        found.extend(user_secret(url).map(|range| start + range.start..start + range.end));
+        found.extend(query_secrets(url).map(|range| start + range.start..start + range.end));
     }
     found.retain(|range| !range.is_empty());
+    found.sort_by_key(|range| range.start);
+    // A password may have a `?` in it: what overlaps is masked once.
+    found.dedup_by(|next, first| {
+        let overlaps = next.start < first.end;
+        if overlaps {
+            first.end = first.end.max(next.end);
+        }
+        overlaps
+    });
     found
 }
 
+/// `key:password@host`, whatever is in the password; `token@host` has no user, and all of it is secret. An `@` in a
+/// path is none.
+fn user_secret(url: &str) -> Option<Range<usize>> {
+    let host_end = url.find(['/', '?', '#']).unwrap_or(url.len());
+    match url[..host_end].find(':') {
+        Some(colon) => url.rfind('@').filter(|at| *at > colon).map(|at| colon + 1..at),
+        None => url[..host_end].rfind('@').map(|at| 0..at),
+    }
+}
+
+fn query_secrets(url: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+    let query = url.find('?').map_or(url.len(), |mark| mark + 1);
+    let mut from = query;
+    url[query..].split('&').filter_map(move |pair| {
+        let start = from;
+        from += pair.len() + 1;
+        let (key, value) = pair.split_once('=')?;
+        let end = start + pair.len();
+        is_secret_key(key).then_some(end - value.len()..end)
+    })
+}
+
 fn is_secret_key(key: &str) -> bool {
-    const SIGNS: [&str; 7] =
-        ["token", "sig", "password", "passwd", "secret", "credential", "apikey"];
+    const SIGNS: [&str; 8] =
+        ["token", "sig", "password", "passwd", "secret", "credential", "key", "auth"];
     let key = key.to_lowercase().replace(['-', '_'], "");
     SIGNS.iter().any(|sign| key.contains(sign))
 }
 
 /// A text with the secrets of its URLs replaced by [`MASK`].
 pub(crate) fn without_url_secrets(text: &str) -> Cow<'_, str> {
-    if !text.contains("://") {
+    if !text.contains(":/") {
         return text.into();
     }
     let mut masked = text.to_owned();
@@ -106,7 +131,20 @@ pub(crate) fn was_masked(text: &str) -> bool {
 
 /// The text of a recipe without its secrets, of the same length, so that places in it stay right. It goes by
 /// lines, because a text that is not TOML must not show its secrets either.
-pub(crate) fn without_secrets(text: &str) -> String {
+pub fn without_secrets(text: &str) -> String {
+    masked_by_lines(text, is_header)
+}
+
+/// Like [`without_secrets`], for a text that is not TOML: what looks like a header may be part of a value, so only the
+/// tables of a recipe end the table of secrets.
+pub(crate) fn without_secrets_of_no_toml(text: &str) -> String {
+    masked_by_lines(text, |line| {
+        let name = line.trim_start_matches('[').split([']', '.']).next().unwrap_or_default();
+        is_header(line) && (TABLES.contains(&name.trim()) || is_env(name))
+    })
+}
+
+fn masked_by_lines(text: &str, is_header: impl Fn(&str) -> bool) -> String {
     let mut masked = text.to_owned();
     let (mut in_env, mut in_braces, mut start) = (false, false, 0);
     for line in text.split_inclusive('\n') {
@@ -154,10 +192,11 @@ fn is_header(line: &str) -> bool {
 
 /// Whether a key or a header leads into the table of secrets, misspelled or not.
 fn is_env(key: &str) -> bool {
-    let end = |c: char| matches!(c, '.' | ']' | '=');
-    let first = key.split(end).next().unwrap_or_default();
-    let first = first.trim().trim_matches(['"', '\'']);
-    nearest(first, [ENV]).is_some() || first.to_lowercase().starts_with("environ")
+    let end = |c: char| matches!(c, ']' | '=');
+    let path = key.split(end).next().unwrap_or_default();
+    path.split('.')
+        .map(|part| part.trim().trim_matches(['"', '\'']))
+        .any(|part| nearest(part, [ENV]).is_some() || part.to_lowercase().starts_with("environ"))
 }
 
 /// Masks what is parsed: the values of the table `env`, in whatever form they are written.
@@ -175,7 +214,7 @@ pub(crate) fn blank_parsed(masked: &mut String, root: &Table) {
     }
 }
 
-fn blank_leaves(masked: &mut String, node: &crate::tree::Node) {
+fn blank_leaves(masked: &mut String, node: &Node) {
     match &node.value {
         Value::Table(table) => {
             table.0.iter().for_each(|entry| blank_leaves(masked, &entry.node));
@@ -190,7 +229,8 @@ fn blank(text: &mut String, range: Range<usize>) {
     if old.trim().is_empty() {
         return;
     }
-    let mut stars = MASK.len();
+    // Few, so that a short secret does not show its length.
+    let mut stars = MASK.len() / 2;
     let mut new = String::with_capacity(old.len());
     for c in old.chars() {
         match c {
@@ -221,6 +261,10 @@ mod tests {
                 "https://h/x?a=1&X-Amz-Signature=ff&b=2",
                 "https://h/x?a=1&X-Amz-Signature=********&b=2",
             ),
+            ("s3://key:p/a?5'@bucket/x", "s3://key:********@bucket/x"),
+            ("s3:/key:pa55@bucket/x", "s3:/key:********@bucket/x"),
+            ("s3:// key:pa 55@bucket/x", "s3:// key:********@bucket/x"),
+            ("gs://bucket/run:3@v2", "gs://bucket/run:3@v2"),
             ("no url at all: a@b", "no url at all: a@b"),
         ];
         for (text, expected) in cases {
@@ -251,8 +295,13 @@ mod tests {
             assert_eq!(masked.len(), text.len());
             assert_eq!(masked.matches('\n').count(), text.matches('\n').count());
         }
+        for text in [
+            "[env]\nTOKEN = \"\"\"\na\n[b]\nhush-hush \\q\n\"\"\"\n",
+            "[env]\nTOKEN = [\n[1],\n\"hush-hush\" x\n]\n",
+        ] {
+            assert!(!without_secrets_of_no_toml(text).contains("hush"), "{text}");
+        }
         let shown = "[training]\nsteps = 4\n[env]\nA = \"hush\"\n[data]\ntokenizer = \"bytes\"\n";
-        assert_eq!(without_secrets(shown).replace("****** ", "\"hush\" "), without_secrets(shown));
         assert!(without_secrets(shown).contains("steps = 4"));
         assert!(without_secrets(shown).contains("tokenizer = \"bytes\""));
     }

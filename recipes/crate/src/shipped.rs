@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use crate::source::Source;
+use crate::words::nearest;
+
 /// A shipped recipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
@@ -44,11 +47,20 @@ pub const ALL: &[Shipped] = shipped![
     "qwen3_235b_8192",
 ];
 
-/// The shipped recipe that is called by its name alone, where no file has that name.
-pub(crate) fn find(path: &Path) -> Option<&'static str> {
+/// The shipped recipe that is called by its name alone, where no file has that name. Its paths are those of a
+/// checkout whose folder is the current one.
+pub(crate) fn find(path: &Path) -> Option<Source> {
     let name = path.to_str()?;
     let shipped = ALL.iter().find(|shipped| shipped.name == name)?;
-    (!path.exists()).then_some(shipped.text)
+    let base = std::path::absolute("recipes").unwrap_or_default();
+    let source = Source { name: format!("{name} (shipped)"), text: shipped.text.to_owned(), base };
+    (!path.exists()).then_some(source)
+}
+
+/// The shipped recipe whose name is like that of `path`.
+pub(crate) fn near(path: &Path) -> Option<&'static str> {
+    let name = path.to_str().filter(|name| !name.contains(['/', '.']))?;
+    nearest(name, ALL.iter().map(|shipped| shipped.name))
 }
 
 #[cfg(test)]

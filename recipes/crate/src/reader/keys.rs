@@ -57,6 +57,8 @@ enum Guess {
     Misspelled(&'static str),
     /// The same key of other tables.
     Misplaced(Vec<Known>),
+    /// A table of the recipe.
+    Table,
     /// A similar key of another table.
     Elsewhere(Known),
     Nothing,
@@ -116,6 +118,9 @@ impl Keys {
             .iter()
             .filter(|(t, k)| !is_table && t != table && !t.contains('.') && !names_table(k));
         let known: Vec<Known> = others.copied().collect();
+        if !table.is_empty() && names_table(key) {
+            return Guess::Table;
+        }
         let homes: Vec<Known> = known.iter().filter(|(_, k)| k == key).copied().collect();
         if !homes.is_empty() {
             return Guess::Misplaced(homes);
@@ -192,6 +197,7 @@ impl Stranger {
                 let homes: Vec<String> = homes.iter().map(|(table, _)| title(table)).collect();
                 format!("`{key}` belongs to {}", homes.join(" or "))
             }
+            Guess::Table => format!("`{key}` is a table of its own: write [{key}]"),
             Guess::Elsewhere((table, word)) => {
                 format!("did you mean `{word}` of {}?", title(table))
             }

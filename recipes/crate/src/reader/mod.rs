@@ -199,6 +199,11 @@ impl<'s, 'a> Section<'s, 'a> {
         self.table.and_then(|table| table.get(key)).map(|entry| &entry.node)
     }
 
+    /// The value of `key` without making it legal.
+    fn peek(&self, key: &str) -> Option<&'s Node> {
+        self.table.and_then(|table| table.get(key)).map(|entry| &entry.node)
+    }
+
     /// Whether the recipe has `key`, with a good value or a bad one.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.get(key).is_some())
@@ -275,7 +280,8 @@ impl<'s, 'a> Section<'s, 'a> {
         let problem = Diagnostic::error(format!("`{}{key}` is for {kind}", self.prefix))
             .at(entry.key_at.clone())
             .label("not a setting of this model")
-            .context(at, "the family");
+            .context(at, "the family")
+            .help("remove it");
         self.reject(key, problem);
     }
 

@@ -151,6 +151,18 @@ impl<'s> Section<'s, '_> {
         format!("{verb} {}", place.with(value))
     }
 
+    /// The whole number at `key`, where something else belongs.
+    pub(crate) fn is_integer(&mut self, key: &'static str) -> Option<(i128, Loc)> {
+        match self.peek(key)? {
+            Node { value: Value::Integer(number), at } => {
+                // Known all the same.
+                self.node(key);
+                Some((*number, at.clone()))
+            }
+            _ => None,
+        }
+    }
+
     /// A whole number from `least` to `most`.
     pub(crate) fn integer(
         &mut self,

@@ -63,7 +63,7 @@ fn batches_divide(r: &Recipe) -> Option<Diagnostic> {
         .label(rule)
         .context(r.training.local_batch.at.clone(), "the local batch")
         .context(topology_at.or(r.hardware.devices.at.clone()), "the devices")
-        .help(either(&[
+        .help_if(either(&[
             nearest_values("global_batch", &near),
             nearest_values("local_batch", &locals),
         ])),

@@ -60,7 +60,8 @@ fn weights_can_be_counted(r: &Recipe) -> Option<Diagnostic> {
     Some(
         Diagnostic::error(format!("the experts have {weights} weights, more than can be counted"))
             .at(experts.num_experts.at.clone())
-            .label("experts x layers x hidden_size x expert_intermediate_size x 3"),
+            .label("experts x layers x hidden_size x expert_intermediate_size x 3")
+            .help("the largest published models have 1e12 weights: check these dimensions"),
     )
 }
 
@@ -70,6 +71,10 @@ fn only_experts_are_spread(r: &Recipe) -> Option<Diagnostic> {
     if **expert == 1 || has_experts {
         return None;
     }
+    let (kind, help) = match r.model.flux() {
+        Some(_) => ("a model of images", "leave expert out"),
+        None => ("a dense model", "leave expert out, or choose family = \"qwen3-moe\""),
+    };
     Some(
         Diagnostic::error(format!(
             "`parallelism.expert` = {} with family \"{}\", which has no experts",
@@ -77,8 +82,8 @@ fn only_experts_are_spread(r: &Recipe) -> Option<Diagnostic> {
         ))
         .at(expert.at.clone())
         .label("nothing to spread")
-        .context(r.model.family.at.clone(), "a dense model")
-        .help("leave expert out, or choose family = \"qwen3-moe\""),
+        .context(r.model.family.at.clone(), kind)
+        .help(help),
     )
 }
 
@@ -100,6 +105,6 @@ fn expert_divides_experts(r: &Recipe) -> Option<Diagnostic> {
         .at(expert.at.clone())
         .label("each rank holds the same number of experts")
         .context(all.at.clone(), "the experts")
-        .help(either(&[nearest_values("expert", &near)])),
+        .help_if(either(&[nearest_values("expert", &near)])),
     )
 }

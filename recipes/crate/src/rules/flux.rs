@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule { reads: &["flux.image_size"], check: images_are_whole_tokens },
     Rule {
-        reads: &["flux.image_size", "flux.text_length", "training.sequence_length"],
+        reads: &["model.size", "flux.image_size", "flux.text_length", "training.sequence_length"],
         check: sequences_are_text_and_image,
     },
 ];
@@ -25,7 +25,12 @@ fn heads_divide_hidden(r: &Recipe) -> Option<Diagnostic> {
     if hidden.is_multiple_of(**heads) {
         return None;
     }
-    let near = divisors_near(**hidden, **heads, |n| (**hidden / n).is_multiple_of(2));
+    // Heads as wide as the axes that turn them, if there are such; else of any even width.
+    let turned: u64 = model.rope_axes.iter().sum();
+    let mut near = divisors_near(**hidden, **heads, |n| **hidden / n == turned);
+    if near.is_empty() {
+        near = divisors_near(**hidden, **heads, |n| (**hidden / n).is_multiple_of(2));
+    }
     Some(
         Diagnostic::error(format!(
             "`model.hidden_size` = {} is not a multiple of `model.num_heads` = {}",
@@ -34,7 +39,7 @@ fn heads_divide_hidden(r: &Recipe) -> Option<Diagnostic> {
         ))
         .at(heads.at.clone().or(hidden.at.clone()))
         .label(format!("must divide hidden_size {}", **hidden))
-        .help(either(&[nearest_values("num_heads", &near)])),
+        .help_if(either(&[nearest_values("num_heads", &near)])),
     )
 }
 
@@ -47,10 +52,11 @@ fn axes_fill_the_head(r: &Recipe) -> Option<Diagnostic> {
         return None;
     }
     let what = match is_even {
-        true => format!(
+        true if head_dim.is_multiple_of(2) => format!(
             "the `model.rope_axes` {} add up to {sum}, not to the head dimension {head_dim}",
             list(&**axes)
         ),
+        true => format!("the head dimension hidden_size / num_heads = {head_dim} is odd"),
         false => format!("one of the `model.rope_axes` {} is odd", list(&**axes)),
     };
     // An eighth for the index and the rest in halves, as in the released models.
@@ -63,7 +69,7 @@ fn axes_fill_the_head(r: &Recipe) -> Option<Diagnostic> {
         Diagnostic::error(what)
             .at(at)
             .label("index, row and column each turn an even part of every head")
-            .help(either(&[example])),
+            .help_if(either(&[example])),
     )
 }
 
@@ -80,7 +86,7 @@ fn images_are_whole_tokens(r: &Recipe) -> Option<Diagnostic> {
         ))
         .at(size.at.clone())
         .label(format!("one token is a square of {PIXELS_PER_TOKEN} x {PIXELS_PER_TOKEN} pixels"))
-        .help(either(&[nearest_values("image_size", &[below, below + PIXELS_PER_TOKEN])])),
+        .help_if(either(&[nearest_values("image_size", &[below, below + PIXELS_PER_TOKEN])])),
     )
 }
 

@@ -54,15 +54,20 @@ fn axes_multiply_to_the_world(r: &Recipe) -> Option<Diagnostic> {
     let is_one = !axes.contains(" x ");
     let product = if is_one { String::new() } else { format!(" = {fixed}") };
     let p = &r.parallelism;
-    let written = [&p.tensor.at, &p.context.at, &p.replicate.at];
+    // What there is a suggestion for is underlined.
+    let inner = *p.context * *p.tensor;
+    let mut written = [&p.tensor.at, &p.context.at, &p.replicate.at];
+    if world.is_multiple_of(inner) {
+        written.rotate_right(1);
+    }
     let at = written.into_iter().flatten().next().cloned();
     let problem = match *p.shard {
         Auto::Auto => Diagnostic::error(format!(
             "cannot work out the shard degree: world {world} is not a multiple of {axes}{product}"
         ))
-        .at(if is_one { p.replicate.at.clone().or(at) } else { at })
+        .at(at)
         .label(format!("must divide the world of {}", count(world, "device")))
-        .help(either(&[smaller_replicate(r), more_devices(r, world.next_multiple_of(fixed))])),
+        .help_if(either(&[smaller_replicate(r), more_devices(r, world.next_multiple_of(fixed))])),
         Auto::Fixed(shard) => {
             let all = u128::from(fixed) * u128::from(shard);
             let fitting = match world.is_multiple_of(fixed) {
@@ -78,7 +83,7 @@ fn axes_multiply_to_the_world(r: &Recipe) -> Option<Diagnostic> {
             ))
             .at(p.shard.at.clone().or(at))
             .label("the axes must multiply to the number of devices")
-            .help(either(&[Some(fitting), devices]))
+            .help_if(either(&[Some(fitting), devices]))
         }
     };
     let (devices, topology) = (&r.hardware.devices.at, &r.hardware.topology);
@@ -92,8 +97,8 @@ fn smaller_replicate(r: &Recipe) -> Option<String> {
     let inner = *r.parallelism.context * *r.parallelism.tensor;
     let (world, slices) = (r.world(), *r.hardware.slices);
     if !world.is_multiple_of(inner) {
-        return nearest_values("tensor", &divisors_near(world, *r.parallelism.tensor, |n| n > 1))
-            .filter(|_| *r.parallelism.context == 1 && replicate == 1);
+        let near = nearest_values("tensor", &fitting_tensor(r));
+        return near.filter(|_| *r.parallelism.context == 1 && replicate == 1);
     }
     let fits = |n: u64| n.is_multiple_of(slices);
     nearest_values("replicate", &divisors_near(world / inner, replicate, fits))
@@ -126,7 +131,7 @@ fn expert_divides_its_carriers(r: &Recipe) -> Option<Diagnostic> {
             .at(expert.at.clone())
             .label("experts are spread over the ranks of one copy of the model")
             .context(r.parallelism.shard.at.clone(), "the shard degree")
-            .help(either(&[nearest_values("expert", &near)])),
+            .help_if(either(&[nearest_values("expert", &near)])),
     )
 }
 
@@ -141,8 +146,10 @@ fn fitting_tensor(r: &Recipe) -> Vec<u64> {
         (None, Some(flux)) => gcd(*flux.num_heads, *flux.intermediate_size),
         (None, None) => 1,
     };
+    // Without a number of devices the world follows from the very degree that is wrong.
+    let is_given = r.hardware.topology_devices().is_some() || r.hardware.devices.fixed().is_some();
     let world = r.world();
-    divisors_near(parts, tensor, |n| world.is_multiple_of(n))
+    divisors_near(parts, tensor, |n| !is_given || world.is_multiple_of(n))
 }
 
 /// The one form that messages about a tensor degree that does not fit have.
@@ -165,7 +172,7 @@ fn tensor_does_not_fit(
         .at(tensor.at.clone())
         .label(why)
         .context(of.at.clone(), "this many")
-        .help(either(&[nearest_values("tensor", &fitting_tensor(r))])),
+        .help_if(either(&[nearest_values("tensor", &fitting_tensor(r))])),
     )
 }
 

@@ -78,9 +78,9 @@ pub(super) fn divisors_near(n: u64, wanted: u64, fit: impl Fn(u64) -> bool) -> V
 }
 
 /// Joins the suggestions that there are.
-pub(super) fn either(suggestions: &[Option<String>]) -> String {
+fn either(suggestions: &[Option<String>]) -> Option<String> {
     let suggestions: Vec<&str> = suggestions.iter().flatten().map(String::as_str).collect();
-    suggestions.join("; or ")
+    (!suggestions.is_empty()).then(|| suggestions.join("; or "))
 }
 
 /// `nearest values of num_heads: 4, 6`, if there are any.

@@ -73,7 +73,7 @@ fn heads_divide_hidden(r: &Recipe) -> Option<Diagnostic> {
         .at(d.num_heads.at.clone().or(d.hidden_size.at.clone()))
         .label(format!("must divide hidden_size {hidden}"))
         .context(d.num_heads.at.as_ref().and(d.hidden_size.at.clone()), "not a multiple")
-        .help(either(&[heads_or_hidden(d), free])),
+        .help_if(either(&[heads_or_hidden(d), free])),
     )
 }
 
@@ -99,7 +99,7 @@ fn kv_heads_divide_heads(r: &Recipe) -> Option<Diagnostic> {
         .at(at)
         .label("query heads share key/value heads in equal groups")
         .context(d.num_kv_heads.at.as_ref().and(d.num_heads.at.clone()), "the query heads")
-        .help(either(&suggestions)),
+        .help_if(either(&suggestions)),
     )
 }
 
@@ -132,7 +132,7 @@ fn head_dim_is_usable(r: &Recipe) -> Option<Diagnostic> {
                 true => format!("a head has at most {MOST_HEAD_DIM} channels"),
                 false => "rotary positions turn pairs of channels, so it must be even".to_owned(),
             })
-            .help(either(&suggestions)),
+            .help_if(either(&suggestions)),
     )
 }
 

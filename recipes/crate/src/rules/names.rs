@@ -24,7 +24,7 @@ fn the_cluster_takes_the_name(r: &Recipe) -> Option<Diagnostic> {
     }
     let what = match name.len() > longest {
         true => format!(
-            "`name` = \"{}\" is {} long; the pods of {} may have names made from {longest}",
+            "`name` = \"{}\" has {}; a run on {} may have {longest}, because its pods have longer names",
             Shown(&**name),
             count(name.len() as u64, "character"),
             count(slices, "slice")

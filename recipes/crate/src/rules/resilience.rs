@@ -46,10 +46,15 @@ fn the_fast_tier_is_whole(r: &Recipe) -> Option<Diagnostic> {
     let (directory, interval) = (&checkpoint.local_directory, &checkpoint.local_interval_steps);
     let (there, missing, example) = match (directory, interval) {
         (Some(directory), None) => {
-            (("local_directory", &directory.at), "local_interval_steps", "50")
+            let steps = match *checkpoint.interval {
+                Interval::Steps(persistent) => (persistent / 10).max(1),
+                _ => 50,
+            };
+            (("local_directory", &directory.at), "local_interval_steps", steps.to_string())
         }
         (None, Some(interval)) => {
-            (("local_interval_steps", &interval.at), "local_directory", "\"/dev/shm/titan\"")
+            let example = "\"/dev/shm/titan\"".to_owned();
+            (("local_interval_steps", &interval.at), "local_directory", example)
         }
         _ => return None,
     };
@@ -120,7 +125,7 @@ fn the_batch_survives_lost_slices(r: &Recipe) -> Option<Diagnostic> {
         .at(least.at.clone())
         .label(format!("{per_slice} sequences a slice and micro-step x {} slices", **least))
         .context(r.training.global_batch.at.clone(), "not a multiple of that")
-        .help(either(&[nearest_values("min_slices", &near)])),
+        .help_if(either(&[nearest_values("min_slices", &near)])),
     )
 }
 

@@ -3,12 +3,14 @@
 use super::{Rule, either, nearest_values};
 use crate::diagnostic::Diagnostic;
 use crate::recipe::Recipe;
+use crate::tables::training::MOST_SEQUENCE;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         reads: &["training.sequence_length", "parallelism.context", "parallelism.tensor"],
         check: axes_divide_the_sequence,
     },
+    Rule { reads: &["model.family", "rl"], check: answers_are_text },
     Rule {
         reads: &["training.sequence_length", "rl.max_prompt_length", "rl.max_response_length"],
         check: answers_fit_the_sequence,
@@ -30,14 +32,14 @@ fn axes_divide_the_sequence(r: &Recipe) -> Option<Diagnostic> {
         _ => format!("2 x context {context} x tensor {tensor} = {pieces}"),
     };
     let near = [**length / pieces * pieces, length.next_multiple_of(pieces)];
-    let near: Vec<u64> = near.into_iter().filter(|n| *n > 0).collect();
+    let near: Vec<u64> = near.into_iter().filter(|n| (1..=MOST_SEQUENCE).contains(n)).collect();
     let (at, axis) = match context {
         1 => (&r.parallelism.tensor.at, "tensor"),
         _ => (&r.parallelism.context.at, "context"),
     };
     let follows = r.flux.is_some();
     let help = match follows {
-        true => "choose another image_size or text_length in [flux]".to_owned(),
+        true => Some("choose another image_size or text_length in [flux]".to_owned()),
         false => either(&[nearest_values("sequence_length", &near)]),
     };
     Some(
@@ -48,7 +50,19 @@ fn axes_divide_the_sequence(r: &Recipe) -> Option<Diagnostic> {
         .at(length.at.clone().or(at.clone()))
         .label("each rank works on equal pieces of a sequence")
         .context(length.at.as_ref().and(at.clone()), format!("the {axis} degree"))
-        .help(help),
+        .help_if(help),
+    )
+}
+
+fn answers_are_text(r: &Recipe) -> Option<Diagnostic> {
+    let (rl, family) = (r.rl.as_ref()?, &r.model.family);
+    r.model.flux()?;
+    Some(
+        Diagnostic::error(format!("the table [rl] means nothing for family \"{}\"", **family))
+            .at(rl.at.clone())
+            .label("answers are text")
+            .context(family.at.clone(), "a model of images")
+            .help("remove the table, or choose a language model"),
     )
 }
 

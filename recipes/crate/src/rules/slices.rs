@@ -4,6 +4,7 @@ use super::{Rule, either, nearest_values};
 use crate::diagnostic::Diagnostic;
 use crate::recipe::Recipe;
 use crate::shown::count;
+use crate::tables::hardware::{MOST_DEVICES, MOST_WORLD};
 use crate::tables::parallelism::Replicate;
 use crate::words::Auto;
 
@@ -17,6 +18,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
         check: devices_are_those_of_the_topology,
     },
+    Rule { reads: &super::mesh::WORLD, check: devices_asked_for_exist },
     Rule { reads: &["hardware.slices", "hardware.devices"], check: slices_divide_the_devices },
     Rule {
         reads: &["hardware.slices", "parallelism.replicate"],
@@ -45,6 +47,23 @@ fn devices_are_those_of_the_topology(r: &Recipe) -> Option<Diagnostic> {
     )
 }
 
+/// Without a number of devices the mesh says how many there are; a slip there must not start a million processes.
+fn devices_asked_for_exist(r: &Recipe) -> Option<Diagnostic> {
+    let most = if r.hardware.accelerator.is_here() { MOST_DEVICES } else { MOST_WORLD };
+    let (world, p) = (r.world(), &r.parallelism);
+    if r.hardware.topology_devices().is_some() || world <= most {
+        return None;
+    }
+    let written = [&p.replicate.at, &p.shard.at, &p.expert.at, &p.tensor.at, &p.context.at];
+    let at = written.into_iter().flatten().next().cloned();
+    Some(
+        Diagnostic::error(format!("the axes ask for {world} devices, more than {most}"))
+            .at(r.hardware.devices.at.clone().or(at))
+            .label("as many as replicate x shard x context x tensor")
+            .help("say how many devices there are: devices = 8 in [hardware]"),
+    )
+}
+
 fn slices_divide_the_devices(r: &Recipe) -> Option<Diagnostic> {
     let slices = *r.hardware.slices;
     let Auto::Fixed(devices) = *r.hardware.devices else { return None };
@@ -52,7 +71,8 @@ fn slices_divide_the_devices(r: &Recipe) -> Option<Diagnostic> {
         return None;
     }
     let near = [devices / slices * slices, devices.next_multiple_of(slices)];
-    let near: Vec<u64> = near.into_iter().filter(|n| *n > 0).collect();
+    let most = if r.hardware.accelerator.is_here() { MOST_DEVICES } else { MOST_WORLD };
+    let near: Vec<u64> = near.into_iter().filter(|n| (1..=most).contains(n)).collect();
     Some(
         Diagnostic::error(format!(
             "`hardware.devices` = {devices} cannot be spread over {slices} slices"
@@ -60,7 +80,7 @@ fn slices_divide_the_devices(r: &Recipe) -> Option<Diagnostic> {
         .at(r.hardware.devices.at.clone())
         .label("each slice has the same number of devices")
         .context(r.hardware.slices.at.clone(), "the slices")
-        .help(either(&[nearest_values("devices", &near)])),
+        .help_if(either(&[nearest_values("devices", &near)])),
     )
 }
 

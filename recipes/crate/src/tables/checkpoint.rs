@@ -144,6 +144,7 @@ fn usable_folder(cx: &Context<'_>, key: &str, text: &str) -> Result<Location, Di
             .label("`~` has no meaning here")
             .help("write the whole path"));
     }
+    location::not_an_address(text, "a checkpoint folder")?;
     let path = Path::new(text);
     if path.is_absolute() && cx.is_here && cx.looks_at_files() {
         cx.files.folder(path).map_err(|unusable| {
@@ -155,7 +156,20 @@ fn usable_folder(cx: &Context<'_>, key: &str, text: &str) -> Result<Location, Di
 }
 
 fn read_interval(t: &mut Section<'_, '_>) -> Item<Interval> {
-    let word = t.choice::<IntervalWord>("interval");
+    let word = match t.is_integer("interval") {
+        Some((number, at)) => {
+            let problem =
+                Diagnostic::error(format!("`checkpoint.interval` = {number} has no unit"))
+                    .at(at)
+                    .label("must be \"auto\"")
+                    .help(format!(
+                        "write interval_steps = {number}, or interval_seconds = {number}"
+                    ));
+            t.reject("interval", problem);
+            None
+        }
+        None => t.choice::<IntervalWord>("interval"),
+    };
     let word = t.optional(word).map(|item| Item { value: Interval::Auto, at: item.at });
     let steps = t.integer("interval_steps", 1, MOST_STEPS);
     let steps = t.optional(steps);
@@ -163,7 +177,9 @@ fn read_interval(t: &mut Section<'_, '_>) -> Item<Interval> {
     let seconds = t.integer("interval_seconds", 1, 1 << 31);
     let seconds = t.optional(seconds);
     let seconds = seconds.map(|item| Item { value: Interval::Seconds(item.value), at: item.at });
-    let mut given = [word, steps, seconds].into_iter().flatten();
+    let mut given: Vec<Item<Interval>> = [word, steps, seconds].into_iter().flatten().collect();
+    given.sort_by_key(|item| item.at.as_ref().map(Loc::start));
+    let mut given = given.into_iter();
     let first = given.next();
     if let (Some(first), Some(second)) = (&first, given.next()) {
         let problem = Diagnostic::error("two intervals for the checkpoints")

@@ -93,7 +93,11 @@ fn read_variable(t: &mut Section<'_, '_>, entry: &Entry) -> Option<EnvValue> {
     }
     let is_run = t.context().purpose == Purpose::Train;
     let read = match &entry.node.value {
-        Value::Text(text) if is_run && was_masked(text) => Err(masked("this secret")),
+        Value::Text(text) if is_run && was_masked(text) => {
+            let from = example(name);
+            let give = format!("give it again, or take it from the environment: {from}");
+            Err(masked("this secret", &give))
+        }
         Value::Text(text) if text.contains('\0') => {
             Err(Diagnostic::error(format!("`env.{shown}` has a NUL, which no variable can hold"))
                 .label("not a value"))
@@ -128,7 +132,7 @@ fn from_table(shown: &Shown<&String>, table: &Table) -> Result<EnvValue, Diagnos
                 .label("not a name")
                 .help(example(shown.0))),
         },
-        _ => Err(Diagnostic::error(format!("`env.{shown}` has only the key `from`"))
+        _ => Err(Diagnostic::error(format!("`env.{shown}` may have the key `from` and no other"))
             .label("not a value")
             .help(example(shown.0))),
     }

@@ -69,7 +69,8 @@ impl Flux {
             let problem = Diagnostic::error(what)
                 .at(at)
                 .label("for the family flux only")
-                .context(model.family.at.clone(), "the family");
+                .context(model.family.at.clone(), "the family")
+                .help("remove the table, or choose family = \"flux\"");
             cx.diagnostics.push(problem);
         }
         is_flux.then_some(Self { image_size, text_length, prompt_dropout, timesteps })

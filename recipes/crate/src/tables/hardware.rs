@@ -36,7 +36,7 @@ pub struct Hardware {
 pub(crate) const MOST_DEVICES: u64 = 1024;
 
 /// More devices than this are in no machine.
-const MOST_WORLD: u64 = 1 << 20;
+pub(crate) const MOST_WORLD: u64 = 1 << 20;
 
 impl Hardware {
     /// Devices that the topology gives, on TPUs.
@@ -114,13 +114,20 @@ fn read_topology(
 
 fn slice_of(tpu: &Tpu, accelerator: Accelerator, text: &str) -> Result<Topology, Diagnostic> {
     let shown = Shown(text);
+    let examples: Vec<String> =
+        tpu.slices().iter().skip(2).take(6).map(|slice| format!("\"{slice}\"")).collect();
     let Some(topology) = Topology::parse(text) else {
         let what = format!("`hardware.topology` = \"{shown}\" is not the shape of a slice");
-        let examples: Vec<String> =
-            tpu.slices().iter().skip(2).take(6).map(Topology::to_string).collect();
-        return Err(Diagnostic::error(what)
-            .label("chips along each dimension, as in \"4x4x8\"")
-            .help(format!("slices of {accelerator} are, for example: {}", list(&examples))));
+        let plain: String = text.to_lowercase().split_whitespace().collect();
+        let help = match Topology::parse(&plain).filter(|topology| tpu.has(topology)) {
+            Some(topology) => format!("write topology = \"{topology}\""),
+            None => format!("slices of {accelerator} are, for example: {}", list(&examples)),
+        };
+        let label = match tpu.dims() {
+            2 => "chips along two dimensions, as in \"4x8\"",
+            _ => "chips along three dimensions, as in \"4x4x8\"",
+        };
+        return Err(Diagnostic::error(what).label(label).help(help));
     };
     if tpu.has(&topology) {
         return Ok(topology);
@@ -128,5 +135,9 @@ fn slice_of(tpu: &Tpu, accelerator: Accelerator, text: &str) -> Result<Topology,
     let near: Vec<String> =
         tpu.near(&topology).iter().map(|slice| format!("\"{slice}\"")).collect();
     let what = format!("there is no slice of {accelerator} with topology {topology}");
-    Err(Diagnostic::error(what).label("no such slice").help(format!("nearest: {}", list(&near))))
+    let label = match topology.dims().len() == tpu.dims() {
+        true => "no such slice".to_owned(),
+        false => format!("{accelerator} has {} dimensions", tpu.dims()),
+    };
+    Err(Diagnostic::error(what).label(label).help(format!("nearest: {}", list(&near))))
 }

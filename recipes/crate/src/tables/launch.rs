@@ -2,10 +2,13 @@
 
 use serde::Serialize;
 
-use crate::reader::Context;
+use crate::diagnostic::Diagnostic;
+use crate::reader::{Context, Section};
+use crate::shown::Shown;
 use crate::source::{Item, Loc};
 use crate::tree::Table;
 use crate::words::choice;
+use crate::workload::is_label;
 
 choice! {
     /// What starts the processes of a run.
@@ -49,12 +52,33 @@ impl Launch {
         let (exists, at) = (t.exists(), t.at());
         let on = t.choice::<Backend>("on");
         let on = t.or(on, Backend::Local);
-        let mut text = |key| {
-            let item = t.text(key);
-            t.optional(item)
-        };
-        let (image, namespace, queue) = (text("image"), text("namespace"), text("queue"));
+        let image = read_word(&mut t, "image", |word| !word.contains(char::is_whitespace));
+        let namespace = read_word(&mut t, "namespace", is_label);
+        let queue = read_word(&mut t, "queue", |word| !word.contains(char::is_whitespace));
         t.finish();
         exists.then_some(Self { on, image, namespace, queue, at })
     }
+}
+
+/// A name that the cluster will take.
+fn read_word(
+    t: &mut Section<'_, '_>,
+    key: &'static str,
+    is_legal: impl Fn(&str) -> bool,
+) -> Option<Item<String>> {
+    let text = t.text(key);
+    let word = text.and_then(|text| {
+        if !text.is_empty() && is_legal(&text) {
+            return Some(text);
+        }
+        let what =
+            format!("`launch.{key}` = \"{}\" is no name that a cluster takes", Shown(&*text));
+        let rule = match key {
+            "namespace" => "lower-case letters, digits and `-`, the first a letter",
+            _ => "must not be empty or have spaces",
+        };
+        t.reject(key, Diagnostic::error(what).at(text.at.clone()).label(rule));
+        None
+    });
+    t.optional(word)
 }

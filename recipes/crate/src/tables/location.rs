@@ -27,6 +27,7 @@ pub(crate) fn read(
             .label("not a path")
             .help(format!("for example: {example}")));
     }
+    not_an_address(text, what)?;
     let path = base(cx, text.at.as_ref()).join(&**text);
     if path.to_str().is_none() {
         let folder = "the name of its folder is not valid UTF-8, which a recipe cannot hold";
@@ -56,11 +57,17 @@ pub(crate) fn remote(
             .help(help));
     }
     if cx.purpose == Purpose::Train && was_masked(text) {
-        return Err(masked("the password of this address"));
+        let give = "give the address with its password again";
+        return Err(masked("the password of this address", give));
+    }
+    if text.chars().any(char::is_whitespace) {
+        return Err(Diagnostic::error(format!("{what} has a space in its address"))
+            .label("an address has no spaces")
+            .help("write %20 for a space in the name of an object"));
     }
     let bucket = rest.split('/').next().unwrap_or_default();
     let bucket = bucket.rsplit('@').next().unwrap_or_default();
-    if bucket.is_empty() || text.chars().any(char::is_whitespace) {
+    if bucket.is_empty() {
         return Err(Diagnostic::error(format!("{what} needs a bucket and a path"))
             .label("not an address")
             .help(format!("for example: {scheme}://bucket/path")));
@@ -68,11 +75,23 @@ pub(crate) fn remote(
     Ok(Some(Location::Remote(Url(text.to_owned()))))
 }
 
+/// An address with a slash missing would be a path that nobody has.
+pub(crate) fn not_an_address(text: &str, what: &str) -> Result<(), Diagnostic> {
+    let found = SCHEMES
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme)?.strip_prefix(':').map(|rest| (scheme, rest)));
+    let Some((scheme, rest)) = found else { return Ok(()) };
+    let whole = format!("{scheme}://{}", rest.trim_start_matches('/'));
+    Err(Diagnostic::error(format!("{what} at `{}` is neither a path nor an address", Shown(text)))
+        .label("a slash is missing")
+        .help(format!("write \"{}\"", Shown(&whole))))
+}
+
 /// A secret that was replaced when a run wrote down its recipe. Only a run needs it.
-pub(crate) fn masked(what: &str) -> Diagnostic {
+pub(crate) fn masked(what: &str, give: &str) -> Diagnostic {
     Diagnostic::error(format!("{what} was masked when this recipe was written down"))
         .label("not the secret itself")
-        .help("give it again, or take it from the environment: NAME = { from = \"NAME\" } in [env]")
+        .help(give)
 }
 
 /// The folder that relative paths of a text start from.
@@ -123,7 +142,8 @@ pub(crate) fn require<T>(
         t.reject(key, problem);
     } else {
         let message = format!("cannot read {what} `{shown}` on this machine: {why}");
-        let warning = Diagnostic::warning(message).at(at.clone()).label(why);
+        let mut warning = Diagnostic::warning(message).at(at.clone()).label(why);
+        warning.help = (!help.is_empty()).then(|| help.join("\n"));
         cx.diagnostics.push(warning);
     }
     None

@@ -6,10 +6,11 @@ use crate::location::Location;
 use crate::origin::Origin;
 use crate::presets::{DecoderPreset, FLUX, FluxPreset, LLAMA3, QWEN3, QWEN3_MOE};
 use crate::reader::{Context, POSITIVE, Section, no_choice};
+use crate::shown::Shown;
 use crate::source::Item;
 use crate::tables::location::{self, Named};
 use crate::tree::Table;
-use crate::words::choice;
+use crate::words::{Choice, choice};
 
 mod decoder;
 mod flux;
@@ -150,6 +151,12 @@ pub(crate) fn sizes(family: Family) -> Vec<&'static str> {
     }
 }
 
+/// The families that have a size of this name.
+fn families_with(size: &str) -> Vec<&'static str> {
+    let families = Family::WORDS.iter().filter(|(_, family)| sizes(*family).contains(&size));
+    families.map(|(word, _)| *word).collect()
+}
+
 /// The keys that a model without a size must have.
 pub(crate) fn required_dimensions(family: Family) -> &'static [&'static str] {
     match family {
@@ -178,8 +185,15 @@ impl Model {
         let index = size.as_ref().and_then(|size| sizes.iter().position(|s| **s == **size));
         // The size of a family that is not known is not known either.
         if let (Some(size), None, Some(_)) = (&size, index, &family.at) {
-            let problem = no_choice("model.size", size, &sizes);
-            t.reject("size", problem.at(size.at.clone()).label("unknown size"));
+            let mut problem = no_choice("model.size", size, &sizes)
+                .at(size.at.clone())
+                .label(format!("not a size of {}", *family));
+            let others = families_with(size);
+            if let (Some(help), false) = (&mut problem.help, others.is_empty()) {
+                *help =
+                    format!("{help}\n\"{}\" is a size of {}", Shown(&**size), others.join(" and "));
+            }
+            t.reject("size", problem);
         }
         let init = read_init(&mut t);
         let init_std = t.number("init_std", POSITIVE);

@@ -52,7 +52,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Self {
+    /// `steps` are those of the run.
+    pub(crate) fn read(cx: &mut Context<'_>, root: &Table, steps: u64) -> Self {
         let mut t = cx.section(root, "schedule");
         let kind = t.choice::<ScheduleKind>("kind");
         let kind = t.or(kind, ScheduleKind::Cosine);
@@ -61,7 +62,7 @@ impl Schedule {
         let is_wsd = *kind == ScheduleKind::Wsd;
         let decay_steps = t.integer("decay_steps", 1, MOST_STEPS);
         let decay_steps = match is_wsd {
-            true => Some(t.required(decay_steps, 1, "100")),
+            true => Some(t.required(decay_steps, 1, &(steps / 5).max(1).to_string())),
             false => t.idle("decay_steps", decay_steps, "is for kind = \"wsd\""),
         };
         let decay_kind = t.choice::<DecayKind>("decay_kind");

@@ -36,6 +36,7 @@ fn number_or_none<S: serde::Serializer>(item: &Item<Option<f64>>, s: S) -> Resul
 }
 
 pub(crate) const MOST_STEPS: u64 = 1_000_000_000;
+pub(crate) const MOST_SEQUENCE: u64 = 1 << 24;
 pub(crate) const MOST_LOCAL_BATCH: u64 = 1 << 20;
 pub(crate) const MOST_GLOBAL_BATCH: u64 = 1 << 32;
 
@@ -45,7 +46,7 @@ impl Training {
         let mut t = cx.section(root, "training");
         let steps = t.integer("steps", 1, MOST_STEPS);
         let steps = t.required(steps, 1, "1000");
-        let sequence_length = t.integer("sequence_length", 1, 1 << 24);
+        let sequence_length = t.integer("sequence_length", 1, MOST_SEQUENCE);
         let sequence_length = match flux {
             Some(flux) => {
                 let how = Origin::Derived("tokens of image and text");

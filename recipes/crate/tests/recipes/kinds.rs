@@ -441,14 +441,14 @@ fn an_unknown_size() {
     check(
         &with("model", "size = \"teeny\""),
         expect![[r#"
-        error: `model.size` has no choice "teeny"
-         --> r.toml:5:8
-          |
-        5 | size = "teeny"
-          |        ^^^^^^^ unknown size
-          |
-          = help: allowed: "tiny", "8b", "70b", "405b"
-    "#]],
+            error: `model.size` has no choice "teeny"
+             --> r.toml:5:8
+              |
+            5 | size = "teeny"
+              |        ^^^^^^^ not a size of llama3
+              |
+              = help: allowed: "tiny", "8b", "70b", "405b"
+        "#]],
     );
     check(
         &with("model", "size = 8"),
@@ -481,7 +481,7 @@ fn a_size_of_an_unknown_family_is_not_a_problem_of_its_own() {
              --> r.toml:6:8
               |
             6 | size = "0_6b"
-              |        ^^^^^^ unknown size
+              |        ^^^^^^ not a size of qwen3
               |
               = help: did you mean "0.6b"? allowed: "tiny", "0.6b", "1.7b", "4b", "8b", "14b", "32b"
         "#]],

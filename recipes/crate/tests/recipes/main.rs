@@ -6,14 +6,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed")]
 
 mod absurd;
+mod axes;
+mod bad_bases;
+mod bases;
+mod clusters;
+mod course;
+mod extends;
+mod families;
 mod files;
 mod keys;
 mod kinds;
+mod locations;
 mod missing;
+mod origins;
 mod overrides;
 mod properties;
 mod ranges;
+mod reported;
 mod rules;
+mod saving;
+mod shapes;
+mod slices;
 mod support;
 mod syntax;
+mod tables;
 mod text;

@@ -202,14 +202,14 @@ fn illegal_names() {
     check(
         &edited(&[("\"small\"", &format!("\"{}\"", "n".repeat(64)))]),
         expect![[r#"
-        error: `name` = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn" cannot name a run folder
-         --> r.toml:2:8
-          |
-        2 | name = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
-          |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ up to 63 letters, digits, `-`, `_`, `.`, the first a letter or digit
-          |
-          = help: for example: name = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
-    "#]],
+            error: `name` = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn" cannot name a run folder
+             --> r.toml:2:8
+              |
+            2 | name = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+              |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ up to 63 letters, digits, `-`, `_`, `.`, the first a letter or digit
+              |
+              = help: for example: name = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+        "#]],
     );
 }
 

@@ -150,14 +150,14 @@ fn no_value_or_no_key() {
     check(
         "training.steps = ",
         expect![[r#"
-        error: `training.steps` has no value
-         --> --set #1:1:1
-          |
-        1 | training.steps =
-          | ^^^^^^^^^^^^^^^^^ nothing after the `=`
-          |
-          = help: for example: --set training.steps=100
-    "#]],
+            error: `training.steps` has no value
+             --> --set #1:1:1
+              |
+            1 | training.steps =
+              | ^^^^^^^^^^^^^^^^ nothing after the `=`
+              |
+              = help: for example: --set training.steps=100
+        "#]],
     );
     check(
         "=3",

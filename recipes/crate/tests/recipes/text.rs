@@ -184,14 +184,14 @@ fn a_control_sequence_in_values() {
     check(
         &edited(&[("\"small\"", "\"\\u001b]0;owned\\u0007\"")]),
         expect![[r#"
-        error: `name` = "\u{1b}]0;owned\u{7}" cannot name a run folder
-         --> r.toml:2:8
-          |
-        2 | name = "\u001b]0;owned\u0007"
-          |        ^^^^^^^^^^^^^^^^^^^^^^ up to 63 letters, digits, `-`, `_`, `.`, the first a letter or digit
-          |
-          = help: for example: name = "0-owned-"
-    "#]],
+            error: `name` = "\u{1b}]0;owned\u{7}" cannot name a run folder
+             --> r.toml:2:8
+              |
+            2 | name = "\u001b]0;owned\u0007"
+              |        ^^^^^^^^^^^^^^^^^^^^^^ up to 63 letters, digits, `-`, `_`, `.`, the first a letter or digit
+              |
+              = help: for example: name = "0-owned"
+        "#]],
     );
     check(
         &edited(&[("\"llama3\"", "\"\\u001b[2J\"")]),
@@ -220,14 +220,14 @@ fn a_control_sequence_in_values() {
     check(
         &with("model", "size = \"\\u001b[2J\""),
         expect![[r#"
-        error: `model.size` has no choice "\u{1b}[2J"
-         --> r.toml:5:8
-          |
-        5 | size = "\u001b[2J"
-          |        ^^^^^^^^^^^ unknown size
-          |
-          = help: allowed: "tiny", "8b", "70b", "405b"
-    "#]],
+            error: `model.size` has no choice "\u{1b}[2J"
+             --> r.toml:5:8
+              |
+            5 | size = "\u001b[2J"
+              |        ^^^^^^^^^^^ not a size of llama3
+              |
+              = help: allowed: "tiny", "8b", "70b", "405b"
+        "#]],
     );
 }
 
