@@ -60,7 +60,7 @@ pub(crate) struct TrainArgs {
 /// Which recipe, and with which changes.
 #[derive(Args, Debug)]
 pub(crate) struct RecipeArgs {
-    /// The recipe: a TOML file, or the name of a shipped one.
+    /// The recipe: a TOML file, `-` for stdin, or the name of a shipped one.
     pub(crate) recipe: PathBuf,
     /// Override a setting; the value is TOML, a bare word is a string. May be repeated, the last one wins.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -73,7 +73,7 @@ pub(crate) struct TargetArgs {
     /// The accelerator and, for TPUs, the topology of one slice: tpu7x:8x8x16, cpu.
     #[arg(long, value_name = "ACCELERATOR[:TOPOLOGY]")]
     pub(crate) target: Option<String>,
-    /// Number of slices.
+    /// Number of slices, each with a replica of the model.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) slices: Option<u64>,
 }
@@ -110,7 +110,11 @@ pub(crate) struct MfuArgs {
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
     let number = number.ok_or_else(|| "must be a number".to_owned())?;
-    if number > 0.0 { Ok(number) } else { Err("must be greater than 0".to_owned()) }
+    match number {
+        ..=0.0 => Err("must be greater than 0".to_owned()),
+        1e-6..=1e12 => Ok(number),
+        _ => Err("is no throughput that a device can have".to_owned()),
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -166,7 +166,15 @@ fn diff(args: &DiffArgs) -> Result<Exit, Failure> {
     let settings = |path: &Path| -> Result<_, Failure> {
         load(path, &overrides(&[], Vec::new()), Purpose::Plan)?.settings().map_err(bug)
     };
-    let differences = difference(&settings(&args.left)?, &settings(&args.right)?);
+    let (left, right) = match (settings(&args.left), settings(&args.right)) {
+        (Ok(left), Ok(right)) => (left, right),
+        (Err(left), Err(right)) => {
+            console::print_failure(&left);
+            return Err(right);
+        }
+        (Err(failure), _) | (_, Err(failure)) => return Err(failure),
+    };
+    let differences = difference(&left, &right);
     if args.json {
         let all: Vec<Value> = differences
             .iter()

@@ -20,6 +20,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<Exit, Failure> {
         // The machine of the recipe makes way for the other one as a whole.
         overrides.unset = vec!["hardware.topology", "hardware.devices", "hardware.peak_tflops"];
     }
+    if args.target.slices.is_some() {
+        // Each slice has a replica, whatever the recipe says of other slices.
+        overrides.options.push(("--slices", "parallelism.replicate=\"slices\"".to_owned()));
+        overrides.unset.push("elastic.min_slices");
+    }
     let loaded = load(&args.recipe.recipe, &overrides, Purpose::Plan)?;
     print_warnings(&loaded);
     let plan = titan_parallelism::plan(&loaded.recipe, &loaded.layout, args.convention);

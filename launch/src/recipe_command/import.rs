@@ -24,8 +24,8 @@ pub(super) fn import(args: &ImportArgs) -> Result<Exit, Failure> {
     };
     let Imported { recipe, notes } = translate(source, target(args)?.as_ref())?;
     match &args.output {
-        Some(path) => write_new(path, &recipe)?,
-        None => drop(console::print_document(&recipe)?),
+        Some(path) if path.as_os_str() != "-" => write_new(path, &recipe)?,
+        _ => drop(console::print_document(&recipe)?),
     }
     console::print_block(&summary(&notes));
     let named = args.output.as_deref().unwrap_or(Path::new("the imported recipe"));
@@ -57,6 +57,10 @@ fn target(args: &ImportArgs) -> Result<Option<Target>, Failure> {
         };
         return Ok(devices.map(gpus));
     };
+    if devices.is_some() && text.contains(':') {
+        let what = "`--devices` is for CPUs and GPUs; the topology says how many devices there are";
+        return Err(Failure::new(Exit::Usage, what));
+    }
     let (accelerator, topology) = match text.split_once(':') {
         Some((accelerator, topology)) => (accelerator, Some(topology.to_owned())),
         None => (text.as_str(), None),

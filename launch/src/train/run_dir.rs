@@ -36,6 +36,10 @@ pub(crate) struct RunDir {
 impl RunDir {
     /// Whether `path` is free for a new run; without creating anything.
     pub(crate) fn is_free(path: &Path) -> Result<bool, Failure> {
+        if path.to_string_lossy().contains("://") {
+            let what = "a run directory is a folder of this machine, not an address";
+            return Err(Failure::new(Exit::Usage, what));
+        }
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),

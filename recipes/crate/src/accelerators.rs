@@ -41,7 +41,7 @@ pub struct Tpu {
     pub most_chips: u64,
     /// Peak of one device in bfloat16, TFLOP/s.
     pub peak_tflops: f64,
-    /// Memory of one device in bytes.
+    /// Memory of one device in bytes. Pages that say GB mean 2^30 bytes, as the limits that XLA reports show.
     pub hbm_bytes: u64,
     /// Dimensions of the torus of chips.
     dims: usize,
@@ -50,7 +50,6 @@ pub struct Tpu {
 }
 
 const GIB: u64 = 1 << 30;
-const GB: u64 = 1_000_000_000;
 
 const V4: Tpu = Tpu {
     devices_per_chip: 1,
@@ -66,7 +65,7 @@ const V5E: Tpu = Tpu {
     chips_per_host: 4,
     most_chips: 256,
     peak_tflops: 197.0,
-    hbm_bytes: 16 * GB,
+    hbm_bytes: 16 * GIB,
     dims: 2,
     ascending: true,
 };
@@ -79,7 +78,7 @@ const V5P: Tpu = Tpu {
     dims: 3,
     ascending: true,
 };
-const V6E: Tpu = Tpu { peak_tflops: 918.0, hbm_bytes: 32 * GB, ..V5E };
+const V6E: Tpu = Tpu { peak_tflops: 918.0, hbm_bytes: 32 * GIB, ..V5E };
 const TPU7X: Tpu = Tpu {
     devices_per_chip: 2,
     chips_per_host: 4,

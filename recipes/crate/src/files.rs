@@ -126,15 +126,25 @@ pub(crate) fn read_recipe(path: &Path) -> Result<String, Box<Diagnostic>> {
             _ => *problem,
         })
     };
+    let mut bytes = Vec::new();
+    if path.as_os_str() == "-" {
+        let read = std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes);
+        read.map_err(|error| problem(&format!("cannot read stdin: {}", reason(&error, path))))?;
+        return text_of(bytes);
+    }
     // Its kind comes first: opening a pipe would wait for a writer.
     let metadata = fs::metadata(path).map_err(failed)?;
     if let Some(kind) = not_a_file(&metadata) {
         return Err(problem(&format!("the recipe is {kind}")));
     }
     // A file may grow, and those of /proc do not know their size.
-    let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    text_of(bytes)
+}
+
+fn text_of(bytes: Vec<u8>) -> Result<String, Box<Diagnostic>> {
+    let problem = |what: &str| Box::new(Diagnostic::error(what).help(WANTED));
     if bytes.len() as u64 > LARGEST {
         return Err(problem(&format!("the recipe is larger than {LARGEST} bytes")));
     }

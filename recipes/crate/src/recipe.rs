@@ -15,6 +15,7 @@ use crate::purpose::Purpose;
 use crate::reader::{Context, Section};
 use crate::report::Report;
 use crate::rules;
+use crate::secrets::without_url_secrets;
 use crate::shipped;
 use crate::shown::Shown;
 use crate::source::{Item, Source, Sources};
@@ -282,7 +283,7 @@ fn read_name(top: &mut Section<'_, '_>, path: &str) -> Item<String> {
     if name.at.is_none() {
         return name;
     }
-    let near = legal_name(&name);
+    let near = legal_name(&without_url_secrets(&name));
     if near != *name {
         let what = format!("`name` = \"{}\" cannot name a run folder", Shown(&*name));
         let problem = Diagnostic::error(what)

@@ -4,8 +4,13 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
+use crate::location::Location;
 use crate::origin::Origin;
-use crate::recipe::Loaded;
+use crate::recipe::{Loaded, Recipe};
+use crate::secrets::Secret;
+use crate::tables::data::Tokenizer;
+use crate::tables::env::EnvValue;
+use crate::tables::model::Init;
 
 /// One setting of a recipe.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +21,8 @@ pub struct Setting {
     pub value: Value,
     /// Where the value comes from.
     pub origin: Origin,
+    /// The secret that the value hides, which tells two of them apart and is not shown.
+    pub hidden: Option<Secret>,
     /// Whether a word such as `auto` stands there, and the value was worked out from it.
     pub is_resolved: bool,
 }
@@ -63,7 +70,9 @@ impl Loaded {
         };
         let written: BTreeMap<String, Value> =
             leaves(Table::try_from(&self.recipe)?).into_iter().collect();
+        let mut secrets = self.recipe.secrets();
         let settings = leaves(self.table()?).into_iter().map(|(name, value)| Setting {
+            hidden: secrets.remove(&name),
             origin: self.origins.get(&name).cloned().unwrap_or(Origin::Default),
             is_resolved: written.get(&name) != Some(&value),
             name,
@@ -104,18 +113,54 @@ fn is_reference(table: &Table) -> bool {
     table.len() == 1 && table.get("from").is_some_and(Value::is_str)
 }
 
-/// The settings that differ between two recipes, in the order of the first.
+impl Recipe {
+    /// Whatever is masked in the settings, by their names.
+    fn secrets(&self) -> BTreeMap<String, Secret> {
+        let mut secrets = BTreeMap::new();
+        for (name, value) in &self.env.variables {
+            if let EnvValue::Secret(secret) = &value.value {
+                secrets.insert(format!("env.{name}"), secret.clone());
+            }
+        }
+        let mut address = |name: String, location: &Location| {
+            if let Location::Remote(url) = location {
+                secrets.insert(name, Secret::new(url.expose().to_owned()));
+            }
+        };
+        if let Init::Folder(folder) = &*self.model.init {
+            address("model.init".to_owned(), folder);
+        }
+        if let Tokenizer::File { location, .. } = &*self.data.tokenizer {
+            address("data.tokenizer".to_owned(), location);
+        }
+        let validation = self.validation.iter().map(|v| ("validation", &v.sources));
+        for (table, sources) in validation.chain([("data", &self.data.sources)]) {
+            for (n, source) in sources.iter().enumerate() {
+                address(format!("{table}.sources[{n}].path"), &source.path);
+            }
+        }
+        if let Some(checkpoint) = &self.checkpoint {
+            address("checkpoint.directory".to_owned(), &checkpoint.directory);
+        }
+        secrets
+    }
+}
+
+/// The settings that differ between two recipes, in the order of the first. Two secrets may look alike and differ.
 pub fn difference(left: &[Setting], right: &[Setting]) -> Vec<Difference> {
-    let by_name = |settings: &[Setting]| -> BTreeMap<String, Value> {
-        settings.iter().map(|s| (s.name.clone(), s.value.clone())).collect()
+    let by_name = |settings: &[Setting]| -> BTreeMap<String, (Value, Option<Secret>)> {
+        settings.iter().map(|s| (s.name.clone(), (s.value.clone(), s.hidden.clone()))).collect()
     };
     let (lefts, rights) = (by_name(left), by_name(right));
     let added = right.iter().filter(|setting| !lefts.contains_key(&setting.name));
     let names = left.iter().chain(added).map(|setting| &setting.name);
-    let both = names.map(|name| Difference {
-        name: name.clone(),
-        left: lefts.get(name).cloned(),
-        right: rights.get(name).cloned(),
-    });
-    both.filter(|difference| difference.left != difference.right).collect()
+    let differing = names.filter(|name| lefts.get(*name) != rights.get(*name));
+    let value = |found: Option<&(Value, Option<Secret>)>| found.map(|(value, _)| value.clone());
+    differing
+        .map(|name| Difference {
+            name: name.clone(),
+            left: value(lefts.get(name)),
+            right: value(rights.get(name)),
+        })
+        .collect()
 }

@@ -51,22 +51,33 @@ impl Serialize for Secret {
     }
 }
 
+/// No address is longer; looking further for its end would take the square of a text of colons.
+const LONGEST_URL: usize = 4096;
+
 /// The parts of a text that are passwords of URLs, or signatures and tokens in their queries. A URL ends with the
 /// quotes that it is in, or where it has none, with the next space.
 fn in_urls(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
+    let mut past = 0;
     for (at, _) in text.match_indices(":/") {
+        if at < past {
+            continue;
+        }
         let before = text[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric());
         if before.len() == at {
             continue;
         }
         let start = at + 1 + text[at + 1..].len() - text[at + 1..].trim_start_matches('/').len();
-        let url = &text[start..];
+        let url = &text[start..text.ceil_char_boundary(start + LONGEST_URL).min(text.len())];
         let url = match before.chars().next_back() {
             Some(quote @ ('"' | '\'')) => &url[..url.find(quote).unwrap_or(url.len())],
             _ if before.is_empty() => url,
             _ => &url[..url.find(char::is_whitespace).unwrap_or(url.len())],
         };
+        if !url.contains(['@', '=']) {
+            past = start + url.len();
+            continue;
+        }
         found.extend(user_secret(url).map(|range| start + range.start..start + range.end));
         found.extend(query_secrets(url).map(|range| start + range.start..start + range.end));
     }
@@ -93,14 +104,14 @@ fn user_secret(url: &str) -> Option<Range<usize>> {
     }
 }
 
+/// Values of the parameters of a query or fragment, however they are separated.
 fn query_secrets(url: &str) -> impl Iterator<Item = Range<usize>> + '_ {
-    let query = url.find('?').map_or(url.len(), |mark| mark + 1);
-    let mut from = query;
-    url[query..].split('&').filter_map(move |pair| {
+    let mut from = 0;
+    url.split(['?', '&', '#', ';']).filter_map(move |part| {
         let start = from;
-        from += pair.len() + 1;
-        let (key, value) = pair.split_once('=')?;
-        let end = start + pair.len();
+        from += part.len() + 1;
+        let (key, value) = part.split_once('=')?;
+        let end = start + part.len();
         is_secret_key(key).then_some(end - value.len()..end)
     })
 }
@@ -158,6 +169,8 @@ fn masked_by_lines(text: &str, is_header: impl Fn(&str) -> bool) -> String {
         }
         let (key, value) = match content.split_once('=') {
             Some((key, value)) => (key, range.end - value.len()..range.end),
+            // A `=` that was forgotten does not make it public.
+            None if is_env(content) => (content, range.clone()),
             None => ("", range.clone()),
         };
         let sets_env = !in_env && is_env(key.trim_start_matches(['#', ' ', '\t']));
@@ -199,18 +212,33 @@ fn is_env(key: &str) -> bool {
         .any(|part| nearest(part, [ENV]).is_some() || part.to_lowercase().starts_with("environ"))
 }
 
-/// Masks what is parsed: the values of the table `env`, in whatever form they are written.
+/// Masks what is parsed: the values of the table `env`, in whatever form they are written, and addresses whose
+/// secrets are spelled with escapes.
 pub(crate) fn blank_parsed(masked: &mut String, root: &Table) {
-    let entries = root.0.iter().filter(|entry| is_env(&entry.key));
-    for entry in entries {
+    for entry in &root.0 {
         match &entry.node.value {
-            Value::Table(table) => {
-                for inner in &table.0 {
-                    blank_leaves(masked, &inner.node);
-                }
+            Value::Table(table) if is_env(&entry.key) => {
+                table.0.iter().for_each(|inner| blank_leaves(masked, &inner.node));
             }
-            _ => blank(masked, entry.node.at.span.clone()),
+            _ if is_env(&entry.key) => blank(masked, entry.node.at.span.clone()),
+            _ => blank_addresses(masked, &entry.node),
         }
+    }
+}
+
+fn blank_addresses(masked: &mut String, node: &Node) {
+    match &node.value {
+        Value::Table(table) => {
+            table.0.iter().for_each(|entry| blank_addresses(masked, &entry.node));
+        }
+        Value::List(nodes) => nodes.iter().for_each(|node| blank_addresses(masked, node)),
+        Value::Text(text) => {
+            let is_escaped = || masked.get(node.at.span.clone()).is_some_and(|t| t.contains('\\'));
+            if !in_urls(text).is_empty() && is_escaped() {
+                blank(masked, node.at.span.clone());
+            }
+        }
+        _ => {}
     }
 }
 

@@ -74,7 +74,11 @@ pub(crate) fn parse_override(
     };
     let Some(mut path) = parse_key(source, key) else {
         let what = "`--set` needs a key of the recipe before the `=`";
-        return problem(what.to_owned(), 0..key.len(), "not a key");
+        let label = match key.contains('[') && key.contains(']') {
+            true => "an array is replaced as a whole: data.sources=[{ path = \"..\" }]",
+            false => "not a key",
+        };
+        return problem(what.to_owned(), 0..key.len(), label);
     };
     let word = value.trim();
     if word.is_empty() {

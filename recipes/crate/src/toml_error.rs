@@ -124,7 +124,10 @@ impl<'t> Fault<'t> {
             "newline, `#`" => problem = problem.label("expected the end of the line"),
             wanted => problem = problem.label(format!("expected {wanted}")),
         }
-        match number_in(self.line()) {
+        let range = line(self.text, self.span.start);
+        let is_value = !self.text[range.start..self.span.start.min(range.end)].contains('#');
+        match number_in(self.line()).filter(|_| is_value && !self.line().contains(char::is_control))
+        {
             Some(number) => problem.help(format!("write {number}")),
             None => problem,
         }

@@ -277,7 +277,7 @@ pub(super) const LEFT_OUT: &[LeftOut] = &[
     key("compile.components", &[], COMPILATION, "the whole step is compiled"),
     key("compile.backend", &[], COMPILATION, COMPILER),
     key("quantize.*", &[], QUANTIZATION, NO_QUANTIZATION),
-    key("float8.*", &[], QUANTIZATION, NO_QUANTIZATION),
+    key("float8.*", &[], ALWAYS, NO_QUANTIZATION),
     key("mx.*", &[], QUANTIZATION, NO_QUANTIZATION),
     key("comm.*", &[], ALWAYS, COLLECTIVES),
     key("memory_estimation.enable", &[No], ALWAYS, ESTIMATE),
@@ -342,5 +342,6 @@ fn unknown(config: &mut Config<'_>, place: Place) {
         Some(near) => format!("not a TorchTitan key; did you mean {}?", Shown(near)),
         None => "not a TorchTitan key".to_owned(),
     };
-    config.dropped(Some(place), text);
+    // It may have been meant to be one: then the default was taken in its place.
+    config.changed(Some(place), text);
 }

@@ -172,6 +172,11 @@ fn tpu_devices(target: &Target) -> Option<u64> {
     chips.checked_mul(tpu(target)?.devices_per_chip)?.checked_mul(slices)
 }
 
+/// Some slices of the target's kind.
+fn examples(target: &Target) -> Vec<Topology> {
+    tpu(target).map_or_else(Vec::new, |tpu| tpu.slices().into_iter().skip(2).take(4).collect())
+}
+
 /// What is wrong with a target itself.
 pub(super) fn bad_target(target: &Target) -> Option<Diagnostic> {
     let words: Vec<&str> = Accelerator::WORDS.iter().map(|(word, _)| *word).collect();
@@ -230,7 +235,7 @@ fn hardware(
             Some(topology) => draft.put("hardware", "topology", string(topology)),
             None => config.problems.push(
                 Diagnostic::error("a TPU target needs the topology of its slice")
-                    .help("for example: 2x2x1, or 4x4x4"),
+                    .help(format!("for example: {}", list(&examples(target)))),
             ),
         }
         if let Some(slices) = target.slices {

@@ -17,7 +17,7 @@ use std::path::Path;
 
 use crate::diagnostic::Diagnostic;
 use crate::report::Report;
-use crate::secrets::without_secrets;
+use crate::secrets::without_secrets_of_no_toml;
 use crate::shown::ShownPath;
 use crate::source::{Source, SourceId, Sources};
 use crate::syntax::parse_document;
@@ -81,9 +81,12 @@ pub fn import(mut source: Source, target: Option<&Target>) -> Result<Imported, R
     if let Some(text) = source.text.strip_prefix('\u{feff}') {
         source.text = text.to_owned();
     }
+    // Messages quote the text without its secrets; the recipe has them.
+    let text = std::mem::take(&mut source.text);
+    source.text = without_secrets_of_no_toml(&text);
     let mut sources = Sources::default();
     let id = sources.add(source);
-    match translated(&sources, id, target) {
+    match translated(&sources, id, &text, target) {
         Ok(imported) => Ok(imported),
         Err((problems, hidden)) => Err(Report::new(sources, problems, hidden, &name)),
     }
@@ -95,17 +98,18 @@ type Problems = (Vec<Diagnostic>, usize);
 fn translated(
     sources: &Sources,
     id: SourceId,
+    text: &str,
     target: Option<&Target>,
 ) -> Result<Imported, Problems> {
     let source = sources.get(id);
-    let root = parse_document(id, &source.text, &without_secrets(&source.text))?;
+    let root = parse_document(id, text, &source.text)?;
     if let Some(problem) = not_torchtitan(&root, &source.name) {
         return Err((vec![problem], 0));
     }
     if let Some(problem) = target.and_then(mesh::bad_target) {
         return Err((vec![problem], 0));
     }
-    let mut config = Config::new(&source.text, &root);
+    let mut config = Config::new(text, &root);
     let mut draft = Draft::default();
     write_tables(&mut config, &mut draft, target);
     left_out::note_the_rest(&mut config);

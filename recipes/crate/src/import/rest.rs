@@ -7,6 +7,9 @@ use super::left_out::{CHECKPOINTING, COMPILATION, FLUX, MEMORY_BUDGET, SELECTIVE
 
 const MOST_STEPS: i64 = 1_000_000_000;
 
+/// More checkpoints than any run has.
+const MOST_KEPT: i64 = 1_000_000;
+
 /// Writes `[checkpoint]`, and where the initial weights come from.
 pub(super) fn checkpoint(config: &mut Config<'_>, draft: &mut Draft) {
     if !config.flag("checkpoint.enable", false).value {
@@ -15,14 +18,11 @@ pub(super) fn checkpoint(config: &mut Config<'_>, draft: &mut Draft) {
     config.switch_on(CHECKPOINTING);
     initial_weights(config, draft);
     directory(config, draft);
-    let interval = interval(config);
-    draft.put("checkpoint", "interval_steps", interval);
+    let (key, interval) = interval(config);
+    draft.put("checkpoint", key, interval);
     let keep = config.integer("checkpoint.keep_latest_k", (0, MOST_STEPS), 10);
     match keep.value {
-        0 => {
-            let text = "keeping every checkpoint has no counterpart; set `checkpoint.keep_last` to a large number";
-            config.dropped(keep.place, text);
-        }
+        0 => draft.put_why("checkpoint", "keep_last", MOST_KEPT, "all of them"),
         keep => draft.put("checkpoint", "keep_last", keep),
     }
 }
@@ -78,17 +78,13 @@ fn directory(config: &mut Config<'_>, draft: &mut Draft) {
     draft.put("checkpoint", "directory", string(&path));
 }
 
-fn interval(config: &mut Config<'_>) -> i64 {
+fn interval(config: &mut Config<'_>) -> (&'static str, i64) {
     /// TorchTitan's default.
     const DEFAULT: i64 = 500;
     let unit = config.choice("checkpoint.interval_type", &["steps", "seconds"], "steps");
     let interval = config.integer("checkpoint.interval", (1, MOST_STEPS), DEFAULT);
-    if unit.value == "steps" {
-        return interval.value;
-    }
-    config.dropped(unit.place, "the interval of a recipe is in steps");
-    config.changed(interval.place, format!("was in seconds; now {DEFAULT} steps"));
-    DEFAULT
+    let key = if unit.value == "seconds" { "interval_seconds" } else { "interval_steps" };
+    (key, interval.value)
 }
 
 /// Writes `[precision]`.

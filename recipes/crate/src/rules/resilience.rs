@@ -4,7 +4,9 @@ use super::{Rule, either, nearest_values};
 use crate::diagnostic::Diagnostic;
 use crate::layout::mesh;
 use crate::recipe::Recipe;
+use crate::source::Loc;
 use crate::tables::checkpoint::Interval;
+use crate::tables::data::DataSource;
 use crate::words::Auto;
 
 pub(super) const RULES: &[Rule] = &[
@@ -39,6 +41,15 @@ pub(super) const RULES: &[Rule] = &[
         check: the_batch_survives_lost_slices,
     },
     Rule { reads: &["elastic.max_restarts", "checkpoint"], check: restarts_have_checkpoints },
+    Rule {
+        reads: &["checkpoint.interval", "checkpoint.interval_steps", "training.steps"],
+        check: something_is_saved_before_the_end,
+    },
+    Rule {
+        reads: &["validation.interval_steps", "training.steps"],
+        check: something_is_validated_before_the_end,
+    },
+    Rule { reads: &["data.sources", "validation.sources"], check: validation_has_data_of_its_own },
 ];
 
 fn the_fast_tier_is_whole(r: &Recipe) -> Option<Diagnostic> {
@@ -142,5 +153,48 @@ fn restarts_have_checkpoints(r: &Recipe) -> Option<Diagnostic> {
         .at(restarts.at.clone())
         .label("nothing to go on from")
         .help("add a table [checkpoint]"),
+    )
+}
+
+/// A warning about an interval that the run does not reach.
+fn longer_than_the_run(
+    r: &Recipe,
+    key: &str,
+    interval: u64,
+    at: &Option<Loc>,
+) -> Option<Diagnostic> {
+    let steps = *r.training.steps;
+    if interval <= steps {
+        return None;
+    }
+    Some(
+        Diagnostic::warning(format!(
+            "`{key}` = {interval} is longer than the run of {steps} steps"
+        ))
+        .at(at.clone())
+        .label("comes once, at the end")
+        .context(r.training.steps.at.clone(), "the length of the run"),
+    )
+}
+
+fn something_is_saved_before_the_end(r: &Recipe) -> Option<Diagnostic> {
+    let interval = &r.checkpoint.as_ref()?.interval;
+    let Interval::Steps(steps) = **interval else { return None };
+    longer_than_the_run(r, "checkpoint.interval_steps", steps, &interval.at)
+}
+
+fn something_is_validated_before_the_end(r: &Recipe) -> Option<Diagnostic> {
+    let interval = &r.validation.as_ref()?.interval_steps;
+    longer_than_the_run(r, "validation.interval_steps", **interval, &interval.at)
+}
+
+fn validation_has_data_of_its_own(r: &Recipe) -> Option<Diagnostic> {
+    let is_trained_on =
+        |source: &&DataSource| r.data.sources.iter().any(|trained| *trained.path == *source.path);
+    let shared = r.validation.as_ref()?.sources.iter().find(is_trained_on)?;
+    Some(
+        Diagnostic::warning("the model is validated on data that it is trained on")
+            .at(shared.path.at.clone())
+            .label("is in [data] too"),
     )
 }

@@ -97,6 +97,19 @@ impl Checkpoint {
         let keep_last = t.integer("keep_last", 1, 1_000_000);
         let keep_last = t.or(keep_last, 3);
         let local = read_folder(&mut t, "local_directory", "local_directory = \"/dev/shm/titan\"");
+        let local = local.filter(|local| {
+            let what = match &local.value {
+                Location::Remote(_) => "is an address; the fast tier is on each host",
+                folder if *folder == *directory => "is the folder of the persistent tier",
+                Location::Local(_) => return true,
+            };
+            let problem = Diagnostic::error(format!("`checkpoint.local_directory` {what}"))
+                .at(local.at.clone())
+                .label("must be a folder of its own on each host")
+                .help("for example: local_directory = \"/dev/shm/titan\"");
+            t.reject("local_directory", problem);
+            false
+        });
         let local_directory = t.optional(local);
         let local_interval = t.integer("local_interval_steps", 1, MOST_STEPS);
         let local_interval_steps = t.optional(local_interval);

@@ -77,7 +77,9 @@ fn read_variable(t: &mut Section<'_, '_>, entry: &Entry) -> Option<EnvValue> {
     let (name, at) = (&entry.key, entry.node.at.clone());
     let shown = Shown(name);
     if !is_name(name) {
-        let what = format!("`{shown}` cannot name a variable of the environment");
+        // What stands behind a `=` may be the value.
+        let before = Shown(name.split('=').next().unwrap_or_default());
+        let what = format!("`{before}` cannot name a variable of the environment");
         let problem = Diagnostic::error(what)
             .at(entry.key_at.clone())
             .label("letters, digits and `_`, the first no digit");

@@ -52,12 +52,17 @@ impl Launch {
         let (exists, at) = (t.exists(), t.at());
         let on = t.choice::<Backend>("on");
         let on = t.or(on, Backend::Local);
-        let image = read_word(&mut t, "image", |word| !word.contains(char::is_whitespace));
+        let image = read_word(&mut t, "image", is_plain);
         let namespace = read_word(&mut t, "namespace", is_label);
-        let queue = read_word(&mut t, "queue", |word| !word.contains(char::is_whitespace));
+        let queue = read_word(&mut t, "queue", is_plain);
         t.finish();
         exists.then_some(Self { on, image, namespace, queue, at })
     }
+}
+
+/// No address: an image has none, and its password would be shown.
+fn is_plain(word: &str) -> bool {
+    !word.contains(char::is_whitespace) && !word.contains("://")
 }
 
 /// A name that the cluster will take.
@@ -75,7 +80,7 @@ fn read_word(
             format!("`launch.{key}` = \"{}\" is no name that a cluster takes", Shown(&*text));
         let rule = match key {
             "namespace" => "lower-case letters, digits and `-`, the first a letter",
-            _ => "must not be empty or have spaces",
+            _ => "must not be empty, have spaces, or be an address",
         };
         t.reject(key, Diagnostic::error(what).at(text.at.clone()).label(rule));
         None

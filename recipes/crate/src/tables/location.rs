@@ -7,7 +7,7 @@ use crate::files::{Files, NO_SUCH_FILE, Unusable};
 use crate::location::{Location, SCHEMES, Url};
 use crate::purpose::Purpose;
 use crate::reader::{Context, Section};
-use crate::secrets::was_masked;
+use crate::secrets::{was_masked, without_url_secrets};
 use crate::shown::{Shown, ShownPath};
 use crate::source::{Item, Loc};
 
@@ -48,8 +48,10 @@ pub(crate) fn remote(
     let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
     if !SCHEMES.contains(&scheme) {
         let shown = Shown(scheme);
+        // A password would be shown without its address.
+        let was_changed = without_url_secrets(text) != text;
         let help = match scheme {
-            "file" => format!("write the path alone: \"{}\"", Shown(rest)),
+            "file" if !was_changed => format!("write the path alone: \"{}\"", Shown(rest)),
             _ => "allowed: a local path, gs:// or s3://".to_owned(),
         };
         return Err(Diagnostic::error(format!("{what} cannot be at {shown}://"))

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::diagnostic::Diagnostic;
 use crate::reader::{ABOVE_ZERO_FRACTION, BELOW_ONE, Context, NOT_NEGATIVE, POSITIVE};
+use crate::shown::Shown;
 use crate::source::{Item, Loc};
 use crate::tree::Table;
 use crate::words::choice;
@@ -55,16 +57,26 @@ impl Rl {
         let (exists, at) = (t.exists(), t.at());
         let algorithm = t.choice::<Algorithm>("algorithm");
         let algorithm = t.or(algorithm, Algorithm::Grpo);
-        let reward = t.text("reward");
+        let reward = t.text("reward").filter(|reward| {
+            let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            let is_name = !reward.is_empty() && reward.chars().all(legal);
+            if !is_name {
+                let what = format!("`rl.reward` = \"{}\" names no reward", Shown(&**reward));
+                let problem = Diagnostic::error(what).at(reward.at.clone());
+                t.reject("reward", problem.label("letters, digits, `-`, `_`, `.`"));
+            }
+            is_name
+        });
         let reward = t.required(reward, String::new(), "\"exact-match\"");
-        let mut count = |key, default| {
-            let item = t.integer(key, 1, 1 << 24);
+        let mut count = |key, least, default| {
+            let item = t.integer(key, least, 1 << 24);
             t.or(item, default)
         };
-        let prompts_per_step = count("prompts_per_step", 32);
-        let samples_per_prompt = count("samples_per_prompt", 8);
-        let max_prompt_length = count("max_prompt_length", 512);
-        let max_response_length = count("max_response_length", 1024);
+        let prompts_per_step = count("prompts_per_step", 1, 32);
+        // The advantage of an answer that stands alone is always 0.
+        let samples_per_prompt = count("samples_per_prompt", 2, 8);
+        let max_prompt_length = count("max_prompt_length", 1, 512);
+        let max_response_length = count("max_response_length", 1, 1024);
         let temperature = t.number("temperature", POSITIVE);
         let temperature = t.or(temperature, 1.0);
         let top_p = t.number("top_p", ABOVE_ZERO_FRACTION);

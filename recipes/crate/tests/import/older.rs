@@ -70,7 +70,7 @@ async_mode = "disabled"
         ("compile", "enabled", "true"),
         ("precision", "compute", "\"float32\""),
         ("checkpoint", "directory", "\"/runs/ckpt\""),
-        ("checkpoint", "interval_steps", "500"),
+        ("checkpoint", "interval_seconds", "3600"),
         ("data", "tokenizer", "\"/assets/tokenizer.json\""),
     ];
     for (table, key, expected) in expected {
@@ -80,8 +80,6 @@ async_mode = "disabled"
         4 dropped job.use_for_integration_test: only TorchTitan's own tests read it
         8 dropped metrics.enable_color_printing: colours follow the terminal
         14 changed model.tokenizer_path: was a tokenizer.model; download the tokenizer.json of the same model to this place
-        44 dropped checkpoint.interval_type: the interval of a recipe is in steps
-        45 changed checkpoint.interval: was in seconds; now 500 steps
         48 dropped checkpoint.async_mode: how checkpoints are written is not configured
     "#]].assert_eq(&listed(&imported.notes));
 }

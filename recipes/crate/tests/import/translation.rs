@@ -231,12 +231,12 @@ fn unknown_keys_are_named_with_what_they_may_have_meant() {
     );
     assert_eq!(
         listed(&imported.notes),
-        "1 dropped steps: not a TorchTitan key; did you mean training.steps?\n\
-           3 dropped training.step: not a TorchTitan key; did you mean training.steps?\n\
-           4 dropped training.lr: not a TorchTitan key; did you mean optimizer.lr?\n\
-           5 dropped training.wurst: not a TorchTitan key\n\
-           7 dropped optimiser.lr: not a TorchTitan key; did you mean optimizer.lr?\n\
-           8 dropped nonsense: not a TorchTitan key\n\
+        "1 changed steps: not a TorchTitan key; did you mean training.steps?\n\
+           3 changed training.step: not a TorchTitan key; did you mean training.steps?\n\
+           4 changed training.lr: not a TorchTitan key; did you mean optimizer.lr?\n\
+           5 changed training.wurst: not a TorchTitan key\n\
+           7 changed optimiser.lr: not a TorchTitan key; did you mean optimizer.lr?\n\
+           8 changed nonsense: not a TorchTitan key\n\
            9 dropped quantize.linear.float8: had no effect: quantization was off\n"
     );
 }

@@ -347,23 +347,23 @@ fn the_fast_tier_is_whole() {
 #[test]
 fn the_fast_tier_is_the_frequent_one() {
     let tier = "local_directory = \"/dev/shm/t\"\nlocal_interval_steps";
-    let text = with("checkpoint", &format!("interval_steps = 100\n{tier} = 200"));
+    let text = with("checkpoint", &format!("interval_steps = 20\n{tier} = 40"));
     told(
         &text,
         expect![[r#"
-        error: `checkpoint.local_interval_steps` = 200 is longer than interval_steps = 100
-          --> r.toml:32:24
-           |
-        30 | interval_steps = 100
-           |                  --- the persistent tier
-        31 | local_directory = "/dev/shm/t"
-        32 | local_interval_steps = 200
-           |                        ^^^ the local tier is there to be saved to more often
-           |
-           = help: for example: local_interval_steps = 10
-    "#]],
+            error: `checkpoint.local_interval_steps` = 40 is longer than interval_steps = 20
+              --> r.toml:32:24
+               |
+            30 | interval_steps = 20
+               |                  -- the persistent tier
+            31 | local_directory = "/dev/shm/t"
+            32 | local_interval_steps = 40
+               |                        ^^ the local tier is there to be saved to more often
+               |
+               = help: for example: local_interval_steps = 2
+        "#]],
     );
-    mended(&text, &["checkpoint.local_interval_steps=10"]);
+    mended(&text, &["checkpoint.local_interval_steps=2"]);
     let text = with("checkpoint", &format!("interval_steps = 3\n{tier} = 5"));
     told(
         &text,

@@ -79,7 +79,7 @@ fn lists_are_replaced() {
 
 #[test]
 fn of_several_intervals_that_of_the_upper_layer_counts() {
-    let base = add(SOUND, "checkpoint", "interval_steps = 100\nkeep_last = 7");
+    let base = add(SOUND, "checkpoint", "interval_steps = 10\nkeep_last = 7");
     let texts: Texts<'_> = &[("/recipes/base.toml", &base)];
     let interval = |text: &str, set: &[&str]| {
         let result = layered_set(texts, text, set);
@@ -88,7 +88,7 @@ fn of_several_intervals_that_of_the_upper_layer_counts() {
         assert_eq!(*checkpoint.keep_last, 7);
         *checkpoint.interval
     };
-    assert_eq!(interval(CHILD, &[]), Interval::Steps(100));
+    assert_eq!(interval(CHILD, &[]), Interval::Steps(10));
     let seconds = format!("{CHILD}[checkpoint]\ninterval_seconds = 60\n");
     assert_eq!(interval(&seconds, &[]), Interval::Seconds(60));
     assert_eq!(interval(&seconds, &["checkpoint.interval=auto"]), Interval::Auto);

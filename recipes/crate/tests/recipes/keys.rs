@@ -209,6 +209,15 @@ fn a_table_of_a_later_version() {
                |  ^^^^^^^^^^ not supported yet
                |
                = help: leave the table out; `recipe check`, `plan` and `mfu` take it as it is
+
+            warning: `checkpoint.interval_steps` = 500 is longer than the run of 20 steps
+              --> r.toml:30:18
+               |
+            18 | steps = 20
+               |         -- the length of the run
+            ...
+            30 | interval_steps = 500
+               |                  ^^^ comes once, at the end
         "#]],
     );
 }

@@ -436,14 +436,14 @@ fn control_characters() {
     check(
         "training.\u{1b}[31m=1",
         expect![[r#"
-        error: `--set` needs a key of the recipe before the `=`
-         --> --set #1:1:1
-          |
-        1 | training.␛[31m=1
-          | ^^^^^^^^^^^^^^ not a key
-          |
-          = help: for example: --set training.steps=100
-    "#]],
+            error: `--set` needs a key of the recipe before the `=`
+             --> --set #1:1:1
+              |
+            1 | training.␛[31m=1
+              | ^^^^^^^^^^^^^^ not a key
+              |
+              = help: for example: --set training.steps=100
+        "#]],
     );
     check(
         "name=\u{1b}[31m",

@@ -313,6 +313,6 @@ fn validation_with_a_mistake_in_every_line() {
     );
     clean(&with(
         "validation",
-        "interval_steps = 5\nsteps = \"all\"\nsources = [{ path = \"data.txt\" }]",
+        "interval_steps = 5\nsteps = \"all\"\nsources = [{ path = \"held-out/data.txt\" }]",
     ));
 }

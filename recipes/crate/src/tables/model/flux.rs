@@ -70,7 +70,7 @@ impl FluxTransformer {
         let guidance = t.boolean("guidance_embedding");
         let guidance_embedding = preset.or(t, guidance, from.guidance_embedding);
         let rope_theta = t.number("rope_theta", POSITIVE);
-        let rope_theta = t.or(rope_theta, 10_000.0);
+        let rope_theta = preset.or(t, rope_theta, 10_000.0);
         let rope_axes = t.integers::<3>("rope_axes", 2, 1 << 12, "[16, 56, 56]");
         let rope_axes = preset.or(t, rope_axes, from.rope_axes);
         Self {
