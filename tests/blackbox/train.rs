@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Bench, floats, json_lines, none_left, processes_of, wait_for_step};
+use crate::support::{
+    Bench, floats, json_lines, none_left, processes_of, repository, wait_for_step,
+};
 
 #[test]
 fn a_run_trains_and_leaves_its_files() {
@@ -197,4 +199,34 @@ fn workers_get_the_secrets_that_nothing_else_shows() {
     bench.run(&["plan", "out/recipe.toml"]).expect(0);
     let missing = ["train", "r.toml", "--set", "env.B={ from = \"NO_SUCH_VARIABLE\" }"];
     bench.run(&missing).expect(2).says(&["NO_SUCH_VARIABLE, which is not set"]);
+}
+
+#[test]
+fn every_family_trains_and_what_is_computed_again_changes_nothing() {
+    const SMALL: [&str; 4] = [
+        "training.steps=8",
+        "training.global_batch=8",
+        "data.sources=[{ path = \"data.txt\" }]",
+        "optimizer.learning_rate=1e-2",
+    ];
+    let bench = Bench::new();
+    for name in ["llama3_tiny", "qwen3_tiny", "qwen3_moe_tiny"] {
+        let recipe = repository().join(format!("recipes/{name}.toml"));
+        let run = |out: &str, more: &[&str]| {
+            let mut arguments = vec!["train", recipe.to_str().unwrap(), "--run-dir", out];
+            arguments.extend(SMALL.iter().chain(more).flat_map(|set| ["--set", set]));
+            bench.run(&arguments).expect(0);
+            let losses = floats(&bench.metrics(out), "loss");
+            assert!(losses[7] < losses[0] - 0.5, "{name} does not learn: {losses:?}");
+            losses
+        };
+        let kept = run(&format!("{name}-kept"), &["training.local_batch=4"]);
+        let again = run(
+            &format!("{name}-again"),
+            &["training.local_batch=2", "remat.policy=full", "hardware.devices=4"],
+        );
+        for (kept, again) in kept.iter().zip(&again) {
+            assert!((kept - again).abs() < 2e-3, "{name}: {kept} and {again}");
+        }
+    }
 }

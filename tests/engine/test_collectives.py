@@ -10,8 +10,9 @@ REST = {2: 31 * 60 + 15, 4: 16 * 60 + 8}
 TOTALS = ("all_reduce", "titan_world", 3)
 
 
-def record(pool, mesh, accumulation=1, **options):
-    outcomes = train(pool, configure(mesh, accumulation), steps=2, record_collectives=True, **options)
+def record(pool, mesh, accumulation=1, remat="none", **options):
+    config = configure(mesh, accumulation, remat=remat)
+    outcomes = train(pool, config, steps=2, record_collectives=True, **options)
     for outcome in outcomes:
         # The names of groups too: a rank that traced another name would compile another program.
         assert outcome.collectives == outcomes[0].collectives
@@ -22,12 +23,29 @@ def test_one_rank_sends_nothing(pool):
     assert record(pool, (1, 1)) == []
 
 
+def gather(elements):
+    return ("all_gather_into_tensor", "titan_shard", elements)
+
+
+def scatter(elements, degree):
+    return ("reduce_scatter_tensor", "titan_shard", elements * degree)
+
+
 @pytest.mark.parametrize("shard", [2, 4])
-def test_shards_gather_and_scatter_once_per_unit(pool, shard):
-    forward, backward = (REST[shard], BLOCK[shard], BLOCK[shard]), (BLOCK[shard], BLOCK[shard], REST[shard])
-    gathers = [("all_gather_into_tensor", "titan_shard", elements) for elements in forward]
-    scatters = [("reduce_scatter_tensor", "titan_shard", elements * shard) for elements in backward]
-    assert record(pool, (1, shard)) == [*gathers, *scatters, TOTALS]
+def test_blocks_gather_again_where_their_weights_were_not_kept(pool, shard):
+    rest, block = REST[shard], BLOCK[shard]
+    forward = [gather(rest), gather(block), gather(block)]
+    # Backward begins in the last block, whose weights are still there.
+    last, first = [scatter(block, shard)], [gather(block), scatter(block, shard)]
+    assert record(pool, (1, shard)) == [*forward, *last, *first, scatter(rest, shard), TOTALS]
+
+
+@pytest.mark.parametrize("policy", ["selective", "full"])
+def test_blocks_that_are_computed_again_gather_again(pool, policy):
+    rest, block = REST[2], BLOCK[2]
+    forward = [gather(rest), gather(block), gather(block)]
+    backward = [gather(block), scatter(block, 2)] * 2
+    assert record(pool, (1, 2), remat=policy) == [*forward, *backward, scatter(rest, 2), TOTALS]
 
 
 def test_replicas_only_sum(pool):
@@ -37,16 +55,15 @@ def test_replicas_only_sum(pool):
 
 def test_replicas_sum_shards_and_not_whole_gradients(pool):
     log = record(pool, (2, 2))
-    expected = [("all_gather_into_tensor", "titan_shard", n) for n in (REST[2], BLOCK[2], BLOCK[2])]
-    for elements in (BLOCK[2], BLOCK[2], REST[2]):
-        expected.append(("reduce_scatter_tensor", "titan_shard", 2 * elements))
-        expected.append(("all_reduce", "titan_replicate", elements))
-    assert log == [*expected, TOTALS]
+    expected = [scatter(elements, 2) for elements in (BLOCK[2], BLOCK[2], REST[2])]
+    sums = [("all_reduce", "titan_replicate", elements) for elements in (BLOCK[2], BLOCK[2], REST[2])]
+    reductions = [pair for both in zip(expected, sums, strict=True) for pair in both]
+    assert [message for message in log if "gather" not in message[0]] == [*reductions, TOTALS]
 
 
 def test_micro_steps_share_the_message_of_the_totals(pool):
     log = record(pool, (1, 2), accumulation=2)
-    assert len(log) == 2 * 6 + 1 and log[-1] == TOTALS
+    assert len(log) == 2 * 7 + 1 and log[-1] == TOTALS
 
 
 def test_blocks_too_small_for_a_message_join_the_rest(pool):
@@ -59,4 +76,4 @@ def test_blocks_too_small_for_a_message_join_the_rest(pool):
     assert record(pool, (1, 2), smallest_message=None) == expected
     block_bytes = 4 * (2 * 30 + 2 * 30 * 30 + 2 * 6 * 30 + 3 * 50 * 30)
     assert record(pool, (1, 2), smallest_message=block_bytes + 1) == expected
-    assert len(record(pool, (1, 2), smallest_message=block_bytes)) == 7
+    assert len(record(pool, (1, 2), smallest_message=block_bytes)) == 8

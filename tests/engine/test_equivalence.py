@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from training import ADAMW, configure, global_batches, losses, norms, train, whole
+from training import ADAMW, EXPERTS, configure, global_batches, losses, norms, train, whole
 
 MESHES = [(1, 2), (1, 4), (2, 2), (4, 1)]
 
@@ -68,6 +68,45 @@ def test_initial_weights_do_not_depend_on_the_mesh(pool, single, mesh):
     expected = whole(single, "initial", configure())
     for name in expected:
         assert torch.equal(weights[name], expected[name]), name
+
+
+FAMILIES = {
+    "qwen3": {"family": "qwen3", "head_dim": 10, "tie_embeddings": True},
+    "qwen3-moe": EXPERTS,
+    "llama3-stretched": {
+        "rope_scaling": {
+            "factor": 4.0,
+            "low_frequency_factor": 1.0,
+            "high_frequency_factor": 4.0,
+            "original_length": 8,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_depends_on_the_mesh(pool, mesh, family):
+    expected = train(pool, configure(model=FAMILIES[family]), steps=20)
+    assert losses(expected)[-1] < losses(expected)[0] - 0.3
+    config = configure(mesh, model=FAMILIES[family])
+    outcomes = train(pool, config, steps=20)
+    torch.testing.assert_close(losses(outcomes), losses(expected), atol=1e-5, rtol=0)
+    torch.testing.assert_close(norms(outcomes), norms(expected), atol=0, rtol=1e-4)
+    weights, initial = whole(outcomes, "initial", config), whole(expected, "initial", configure())
+    assert all(torch.equal(weights[name], initial[name]) for name in initial)
+
+
+@pytest.mark.parametrize("policy", ["selective", "full"])
+@pytest.mark.parametrize("mesh", [(1, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("model", [{}, EXPERTS], ids=["dense", "experts"])
+def test_what_is_computed_again_is_the_same(pool, policy, mesh, model):
+    kept = train(pool, configure(mesh, model=model), steps=5)
+    again = train(pool, configure(mesh, model=model, remat=policy), steps=5)
+    assert [loss for loss, *_ in again[0].steps] == pytest.approx(
+        [loss for loss, *_ in kept[0].steps], abs=1e-6
+    )
+    torch.testing.assert_close(norms(again), norms(kept), atol=0, rtol=1e-5)
 
 
 def test_batches_differ_between_ranks_and_steps():

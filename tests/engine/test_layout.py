@@ -4,7 +4,12 @@ import pytest
 import torch
 from titan_tpu.parallel.layout import Layout
 
-SHAPES = [(8, 3), (7, 3), (5,), (1, 2), (6, 2, 2)]
+SHAPES = [(8, 3), (7, 3), (5,), (1, 2), (6, 2, 2), (3, 5, 2)]
+
+
+def shards_of(layout: Layout, whole: torch.Tensor) -> list[torch.Tensor]:
+    rows = whole.view(layout.rows, layout.width)
+    return [layout.shard(rows[slice(*layout.own_rows(index))]) for index in range(layout.degree)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -12,19 +17,31 @@ SHAPES = [(8, 3), (7, 3), (5,), (1, 2), (6, 2, 2)]
 def test_shards_are_equal_and_join_to_the_whole(shape, degree):
     whole = torch.arange(1.0, 1 + torch.Size(shape).numel()).view(shape)
     layout = Layout(whole.shape, degree)
-    shards = [layout.shard(whole, index) for index in range(degree)]
+    shards = shards_of(layout, whole)
     assert {shard.shape for shard in shards} == {layout.shard_shape}
     # Each number once, in order, and zeros behind.
-    rows = torch.cat(shards)
-    assert torch.equal(rows[: len(whole)], whole)
-    assert not rows[len(whole) :].any()
-    assert len(rows) == len(whole) + layout.padding
+    flat = torch.cat([shard.flatten() for shard in shards])
+    assert torch.equal(flat[: whole.numel()], whole.flatten())
+    assert not flat[whole.numel() :].any()
+    assert len(flat) == whole.numel() + layout.padding * layout.width
     assert layout.padding < degree
     assert torch.equal(layout.split(whole), torch.stack([shard.flatten() for shard in shards]))
     assert torch.equal(layout.join(layout.split(whole)), whole)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_vectors_stay_vectors_and_matrices_matrices(shape):
+    # An optimizer decays matrices only, and sees nothing but shards.
+    assert (len(Layout(torch.Size(shape), 2).shard_shape) == 1) == (len(shape) == 1)
+
+
+def test_stacked_experts_are_cut_through_their_rows():
+    # 128 experts over 2048 ranks: cut by expert, 15 of 16 ranks would hold nothing.
+    layout = Layout(torch.Size((128, 3072, 4096)), 2048)
+    assert layout.padding == 0 and layout.shard_shape == (192, 4096)
+
+
 def test_a_shard_does_not_keep_the_whole_alive():
     whole = torch.ones(8, 2)
-    shard = Layout(whole.shape, 2).shard(whole, 0)
+    shard = shards_of(Layout(whole.shape, 2), whole)[0]
     assert shard.untyped_storage().nbytes() == whole.untyped_storage().nbytes() // 2

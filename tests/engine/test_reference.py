@@ -18,7 +18,7 @@ LEARNING_RATE = 0.02
 
 def reference(weights: dict, optimizer_config: dict, clip: float | None):
     """Losses, norms and final weights of a plain loop that starts from `weights`."""
-    model = build_model(ModelConfig(**CONFIG["model"]))
+    model = build_model(ModelConfig.from_json(CONFIG["model"]))
     model.load_state_dict(weights)
     matrices = [p for name, p in model.named_parameters() if "norm" not in name]
     vectors = [p for name, p in model.named_parameters() if "norm" in name]

@@ -18,11 +18,13 @@ CONFIG = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": 30,
         "intermediate_size": 50,
+        "experts": None,
         "num_layers": 2,
         "num_heads": 5,
         "num_kv_heads": 1,
         "head_dim": 6,
         "rope_theta": 10000.0,
+        "rope_scaling": None,
         "norm_eps": 1e-5,
         "tie_embeddings": False,
         "init_std": 0.2,
@@ -34,11 +36,20 @@ CONFIG = {
     "global_tokens": GLOBAL_BATCH * SEQUENCE_LENGTH,
     "precision": {"compute": "float32", "reduce": "float32"},
     "optimizer": {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0},
+    "remat": "none",
     "gradient_clip": None,
     "seed": 5,
     "device": "cpu",
     "threads": 1,
 }
+
+EXPERTS = {
+    "family": "qwen3-moe",
+    "hidden_size": 32,
+    "intermediate_size": None,
+    "experts": {"num_experts": 5, "experts_per_token": 2, "intermediate_size": 24},
+}
+"""Changes of the model that make it a mixture; five experts divide over no number of ranks."""
 
 ADAMW = {"name": "adamw", "betas": [0.9, 0.95], "epsilon": 1e-8, "weight_decay": 0.1}
 
@@ -118,7 +129,8 @@ def whole(outcomes: list[Outcome], which: str, config: dict) -> dict[str, torch.
         shards = [getattr(outcome, which)[name] for outcome in outcomes]
         for rank, shard in enumerate(shards):
             assert torch.equal(shard, shards[rank % shard_degree]), f"replicas of {name} differ"
-        rows = torch.cat(shards[:shard_degree])
-        assert not rows[shape[0] :].any(), f"padding of {name} is not zero"
-        joined[name] = rows[: shape[0]]
+        flat = torch.cat([shard.flatten() for shard in shards[:shard_degree]])
+        size = torch.Size(shape).numel()
+        assert not flat[size:].any(), f"padding of {name} is not zero"
+        joined[name] = flat[:size].view(shape)
     return joined

@@ -95,6 +95,8 @@ pub struct EngineConfig {
     pub precision: PrecisionConfig,
     /// The update rule.
     pub optimizer: OptimizerConfig,
+    /// What the backward pass computes again.
+    pub remat: String,
     /// The norm that gradients are scaled down to.
     pub gradient_clip: Option<f64>,
     /// Seed of the initial weights.
@@ -112,15 +114,36 @@ pub struct ModelConfig {
     pub family: String,
     pub vocab_size: u64,
     pub hidden_size: u64,
-    pub intermediate_size: u64,
+    pub intermediate_size: Option<u64>,
+    pub experts: Option<ExpertsConfig>,
     pub num_layers: u64,
     pub num_heads: u64,
     pub num_kv_heads: u64,
     pub head_dim: u64,
     pub rope_theta: f64,
+    pub rope_scaling: Option<RopeScalingConfig>,
     pub norm_eps: f64,
     pub tie_embeddings: bool,
     pub init_std: f64,
+}
+
+/// A mixture of experts, as the engine takes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the recipe's [model] table")]
+pub struct ExpertsConfig {
+    pub num_experts: u64,
+    pub experts_per_token: u64,
+    pub intermediate_size: u64,
+}
+
+/// Stretched rotary positions, as the engine takes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the recipe's [model] table")]
+pub struct RopeScalingConfig {
+    pub factor: f64,
+    pub low_frequency_factor: f64,
+    pub high_frequency_factor: f64,
+    pub original_length: u64,
 }
 
 /// Degrees of the mesh axes; rank = replicate index x shard degree + shard index.
@@ -156,19 +179,30 @@ impl EngineConfig {
     fn new(recipe: &Recipe, layout: &Layout, threads: u64) -> Result<Self, &'static str> {
         let (model, optimizer) = (&recipe.model, &recipe.optimizer);
         let decoder = model.decoder().ok_or("model.family")?;
-        let intermediate_size = decoder.intermediate_size().ok_or("model.num_experts")?;
+        let scaling = decoder.rope_scaling.as_ref().and_then(|scaling| scaling.constants.as_ref());
         let weight_decay = *optimizer.weight_decay;
         Ok(Self {
             model: ModelConfig {
                 family: model.family.word().to_owned(),
                 vocab_size: *decoder.vocab_size,
                 hidden_size: *decoder.hidden_size,
-                intermediate_size: **intermediate_size,
+                intermediate_size: decoder.intermediate_size().map(|size| **size),
+                experts: decoder.experts().map(|experts| ExpertsConfig {
+                    num_experts: *experts.num_experts,
+                    experts_per_token: *experts.experts_per_token,
+                    intermediate_size: *experts.expert_intermediate_size,
+                }),
                 num_layers: *decoder.num_layers,
                 num_heads: *decoder.num_heads,
                 num_kv_heads: *decoder.num_kv_heads,
                 head_dim: *decoder.head_dim,
                 rope_theta: *decoder.rope_theta,
+                rope_scaling: scaling.map(|scaling| RopeScalingConfig {
+                    factor: *scaling.factor,
+                    low_frequency_factor: *scaling.low_frequency_factor,
+                    high_frequency_factor: *scaling.high_frequency_factor,
+                    original_length: *scaling.original_length,
+                }),
                 norm_eps: *decoder.norm_eps,
                 tie_embeddings: *decoder.tie_embeddings,
                 init_std: *model.init_std,
@@ -193,6 +227,7 @@ impl EngineConfig {
                 }
                 OptimizerName::Muon => return Err("optimizer.name"),
             },
+            remat: recipe.remat.policy.word().to_owned(),
             gradient_clip: *recipe.training.gradient_clip,
             seed: *recipe.training.seed,
             device: recipe.hardware.accelerator.word().to_owned(),

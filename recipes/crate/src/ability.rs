@@ -8,9 +8,8 @@ use crate::recipe::Recipe;
 use crate::source::Loc;
 use crate::tables::data::{BadRecord, Tokenizer};
 use crate::tables::launch::Backend;
-use crate::tables::model::{Family, Init, RopeScalingKind};
+use crate::tables::model::{Family, Init};
 use crate::tables::optimizer::OptimizerName;
-use crate::tables::remat::RematPolicy;
 
 /// Something that cannot be done: the setting, how the recipe asks for it, and what to write instead.
 struct Wish {
@@ -48,22 +47,13 @@ impl Wish {
 fn model(r: &Recipe) -> Vec<Wish> {
     let m = &r.model;
     let mut wishes = Vec::new();
-    if *m.family != Family::Llama3 {
+    if *m.family == Family::Flux {
         let asked = format!("`model.family` = \"{}\"", *m.family);
-        wishes.push(Wish::new("model.family", asked, &m.family.at, "train family = \"llama3\""));
+        wishes.push(Wish::new("model.family", asked, &m.family.at, "train a language model"));
     }
     if matches!(*m.init, Init::Folder(_)) {
         let asked = "weights from a folder (`model.init`)";
         wishes.push(Wish::new("model.init", asked, &m.init.at, "write init = \"random\""));
-    }
-    let scaling = m.decoder().and_then(|decoder| decoder.rope_scaling.as_ref());
-    if let Some(scaling) = scaling
-        && *scaling.kind == RopeScalingKind::Llama3
-    {
-        let (asked, at) = ("`model.rope_scaling` = \"llama3\"", &scaling.kind.at);
-        let at = at.clone().or(m.size.as_ref().and_then(|size| size.at.clone()));
-        let instead = "write rope_scaling = \"none\"";
-        wishes.push(Wish::new("model.rope_scaling", asked, &at, instead));
     }
     wishes
 }
@@ -99,11 +89,6 @@ fn training(r: &Recipe) -> Vec<Wish> {
         let instead = "write name = \"adamw\"";
         let (asked, at) = ("`optimizer.name` = \"muon\"", &r.optimizer.name.at);
         wishes.push(Wish::new("optimizer.name", asked, at, instead));
-    }
-    if *r.remat.policy != RematPolicy::None {
-        let asked = format!("`remat.policy` = \"{}\"", *r.remat.policy);
-        let instead = "write policy = \"none\"";
-        wishes.push(Wish::new("remat.policy", asked, &r.remat.policy.at, instead));
     }
     if *r.compile.enabled {
         let (asked, at) = ("`compile.enabled` = true", &r.compile.enabled.at);

@@ -11,22 +11,55 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class RopeScaling:
+    """Rotary positions stretched as in Llama 3.1; see `layers.rotary_frequencies`."""
+
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_length: int
+    """Tokens of the sequences that the model was first trained on."""
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """A mixture of experts in place of each dense feed-forward layer."""
+
+    num_experts: int
+    experts_per_token: int
+    intermediate_size: int
+    """Inner width of one expert."""
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Dimensions of a decoder-only transformer, in the words of Hugging Face's config.json."""
 
     family: str
     vocab_size: int
     hidden_size: int
-    intermediate_size: int
+    intermediate_size: int | None
+    """Inner width of a dense feed-forward layer; None with experts."""
+    experts: ExpertsConfig | None
     num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
     """Explicit: some models have num_heads * head_dim != hidden_size."""
     rope_theta: float
+    rope_scaling: RopeScaling | None
     norm_eps: float
     tie_embeddings: bool
     init_std: float
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "ModelConfig":
+        """Parse the object that Rust calls `model`."""
+        fields = dict(fields)
+        for name, part in (("experts", ExpertsConfig), ("rope_scaling", RopeScaling)):
+            if fields[name] is not None:
+                fields[name] = part(**fields[name])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -85,6 +118,8 @@ class EngineConfig:
     """Micro-steps per step."""
     global_tokens: int
     """Targets in one global batch, over all ranks and micro-steps: the denominator of the loss."""
+    remat: str
+    """What the backward pass computes again: none, selective or full; see `parallel/remat.py`."""
     gradient_clip: float | None
     """Largest global gradient norm, or None for no clipping."""
     seed: int
@@ -97,7 +132,7 @@ class EngineConfig:
     def from_json(cls, text: str) -> "EngineConfig":
         """Parse the JSON object described by this module's classes."""
         fields: dict[str, Any] = json.loads(text)
-        fields["model"] = ModelConfig(**fields["model"])
+        fields["model"] = ModelConfig.from_json(fields["model"])
         fields["mesh"] = MeshConfig(**fields["mesh"])
         fields["precision"] = PrecisionConfig(**fields["precision"])
         optimizer = dict(fields["optimizer"])

@@ -13,11 +13,11 @@ from torch import Tensor
 from titan_tpu.config import EngineConfig, Rendezvous
 from titan_tpu.device import device_by_name
 from titan_tpu.models import build_model
-from titan_tpu.models.initialization import initial_weight
-from titan_tpu.models.loss import cross_entropy_sum
+from titan_tpu.models.initialization import initial_rows
 from titan_tpu.optimizers import build_optimizer
 from titan_tpu.parallel import process_group
 from titan_tpu.parallel.mesh import build_mesh
+from titan_tpu.parallel.remat import rematerialise
 from titan_tpu.parallel.simple_fsdp import Precision, shard_parameters
 
 
@@ -50,8 +50,12 @@ class Engine:
             self._mesh,
             Precision(getattr(torch, config.precision.compute), getattr(torch, config.precision.reduce)),
             self._device,
-            initial_weight=lambda module, name, shape: initial_weight(module, name, shape, config.seed),
+            lambda module, name, shape, start, stop: initial_rows(
+                module, name, shape, config.seed, start, stop
+            ),
+            recomputes_blocks=config.remat != "none",
         )
+        rematerialise(self.model, config.remat)
         self._parameters = list(self.model.parameters())
         self._optimizer = build_optimizer(self._parameters, config.optimizer)
 
@@ -86,8 +90,7 @@ class Engine:
 
     def _accumulate_gradients(self, tokens_BS: Tensor) -> Tensor:
         """Add one micro-step's gradients, summed over all ranks, to the shards; returns this rank's loss."""
-        logits_BTV = self.model(tokens_BS[:, :-1])
-        loss = cross_entropy_sum(logits_BTV, tokens_BS[:, 1:]) / self._config.global_tokens
+        loss = self.model(tokens_BS[:, :-1], tokens_BS[:, 1:]) / self._config.global_tokens
         loss.backward()
         return loss.detach()
 

@@ -19,6 +19,10 @@ pub(super) const RULES: &[Rule] = &[
         ],
         check: weights_can_be_counted,
     },
+    Rule {
+        reads: &["model.hidden_size", "model.expert_intermediate_size"],
+        check: widths_of_experts_are_whole_rows,
+    },
     Rule { reads: &["model.family", "parallelism.expert"], check: only_experts_are_spread },
     Rule { reads: &["model.num_experts", "parallelism.expert"], check: expert_divides_experts },
 ];
@@ -62,6 +66,28 @@ fn weights_can_be_counted(r: &Recipe) -> Option<Diagnostic> {
             .at(experts.num_experts.at.clone())
             .label("experts x layers x hidden_size x expert_intermediate_size x 3")
             .help("the largest published models have 1e12 weights: check these dimensions"),
+    )
+}
+
+/// Grouped products of matrices read rows of 16 bytes, which are 8 numbers in bfloat16.
+fn widths_of_experts_are_whole_rows(r: &Recipe) -> Option<Diagnostic> {
+    const NUMBERS: u64 = 8;
+    let decoder = r.model.decoder()?;
+    let widths = [
+        ("hidden_size", &decoder.hidden_size),
+        ("expert_intermediate_size", &decoder.experts()?.expert_intermediate_size),
+    ];
+    let (key, width) = widths.into_iter().find(|(_, width)| !width.is_multiple_of(NUMBERS))?;
+    let below = **width / NUMBERS * NUMBERS;
+    let near = [below, below + NUMBERS].into_iter().filter(|near| *near > 0).collect::<Vec<_>>();
+    Some(
+        Diagnostic::error(format!(
+            "`model.{key}` = {} is not a multiple of {NUMBERS}",
+            shown(r, width)
+        ))
+        .at(width.at.clone())
+        .label("experts are multiplied in groups, by rows of 16 bytes")
+        .help_if(nearest_values(key, &near)),
     )
 }
 

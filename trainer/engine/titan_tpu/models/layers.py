@@ -9,6 +9,8 @@ parallelism: a weight is whatever `self.weight` returns, and `parallel/simple_fs
 outside.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -59,10 +61,20 @@ class RMSNorm(nn.Module):
 def rotary_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
     """Radians per token of each rotated pair, [R] (Su et al., arXiv 2104.09864).
 
-    A scaled RoPE changes these numbers and nothing else: its place is here.
+    With Llama 3.1's scaling (Grattafiori et al., arXiv 2407.21783, section 3.4.2, as its released code has
+    it), a pair that turns less often within the original length than `low_frequency_factor` times is
+    slowed down by `factor`, one that turns more often than `high_frequency_factor` times is kept, and
+    those between are blended.
     """
     exponents_R = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=device) / config.head_dim
-    return config.rope_theta**-exponents_R
+    frequencies_R = config.rope_theta**-exponents_R
+    scaling = config.rope_scaling
+    if scaling is None:
+        return frequencies_R
+    turns_R = scaling.original_length * frequencies_R / (2 * math.pi)
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    kept_R = ((turns_R - low) / (high - low)).clamp(0, 1)
+    return frequencies_R * (kept_R + (1 - kept_R) / scaling.factor)
 
 
 def rotary_tables(config: ModelConfig, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -94,9 +106,13 @@ def rotate(x_BTHC: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention (Ainslie et al., arXiv 2305.13245): H / K query heads per key head."""
+    """Causal grouped-query attention (Ainslie et al., arXiv 2305.13245): H / K query heads per key head.
 
-    def __init__(self, config: ModelConfig, output_std: float):
+    With `qk_norm` each head of the queries and keys is normalised before it is rotated (Qwen3, arXiv
+    2505.09388).
+    """
+
+    def __init__(self, config: ModelConfig, output_std: float, qk_norm: bool):
         super().__init__()
         self.head_dim = config.head_dim
         query_size = config.num_heads * config.head_dim
@@ -105,12 +121,16 @@ class Attention(nn.Module):
         self.k_proj = Linear(config.hidden_size, kv_size, config.init_std)
         self.v_proj = Linear(config.hidden_size, kv_size, config.init_std)
         self.o_proj = Linear(query_size, config.hidden_size, output_std)
+        self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if qk_norm else None
 
     def forward(self, x_BTD: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
         """x_BTD -> x_BTD. The softmax runs in float32 inside torch's kernel, whatever the type of x."""
         q_BTHC = self.q_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
         k_BTKC = self.k_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
         v_BTKC = self.v_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
+        if self.q_norm is not None:
+            q_BTHC, k_BTKC = self.q_norm(q_BTHC), self.k_norm(k_BTKC)
         q_BTHC = rotate(q_BTHC, cos_TR, sin_TR)
         k_BTKC = rotate(k_BTKC, cos_TR, sin_TR)
         y_BHTC = F.scaled_dot_product_attention(

@@ -13,12 +13,17 @@ Shards are plain padded tensors and not DTensors, for three reasons, all measure
 - A DTensor dispatches in Python; a small step in eager mode takes up to a third longer.
 The price is that a border, such as a checkpoint, must know the layout.
 
+Whole weights live for one forward pass of their unit only. Where autograd wants to keep one, it keeps a note
+instead, and the first of a unit's notes that the backward pass redeems gathers the unit again (ZeRO stage 3,
+arXiv 1910.02054): a rank never holds more whole weights than those of two blocks and of the ends of the
+model.
+
 A unit travels as one message, and blocks too small to be worth one join the rest of the model: on a CPU, a
 block of nine parameters gathers five times faster than parameter by parameter.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,20 +55,74 @@ class _Unit:
     shards: list[nn.Parameter]
     slots: list[list[tuple[nn.Module, str]]]
     """For each parameter the modules, and their attributes, that refer to it; more than one if it is tied."""
+    keeps_weights: bool
+    """Whether autograd keeps the whole weights. True for the rest of the model and for the last block,
+    whose backward pass begins when its forward pass ends, and for blocks that are computed again, which
+    gather again by themselves.
+    """
+    again: tuple[Tensor, ...] | None = None
+    """The whole weights, from their first use in the backward pass to their last."""
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
         """Within this context the modules see whole weights in place of shards."""
-        self._place(_Gather.apply(self, *self.shards))
+        weights = _Gather.apply(self, *self.shards)
+        self._place(weights)
         try:
-            yield
+            if self.mesh.shard.degree == 1 or self.keeps_weights or not torch.is_grad_enabled():
+                yield
+            else:
+                with self._notes_in_place_of(weights):
+                    yield
         finally:
             self._place(self.shards)
+
+    def _notes_in_place_of(self, weights: tuple[Tensor, ...]):
+        """Hooks with which autograd keeps notes in place of `weights` and of views of them."""
+        indices = {weight.untyped_storage().data_ptr(): i for i, weight in enumerate(weights)}
+
+        def pack(tensor: Tensor) -> "Tensor | _Note":
+            index = indices.get(tensor.untyped_storage().data_ptr())
+            if index is None:
+                return tensor
+            return _Note(index, tensor.size(), tensor.stride(), tensor.storage_offset())
+
+        def unpack(kept: "Tensor | _Note") -> Tensor:
+            if not isinstance(kept, _Note):
+                return kept
+            if self.again is None:
+                with torch.no_grad():
+                    self.again = _gather(self, self.shards)
+            return self.again[kept.index].as_strided(kept.size, kept.stride, kept.offset)
+
+        return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
     def _place(self, tensors: list[Tensor]) -> None:
         for tensor, slots in zip(tensors, self.slots, strict=True):
             for module, attribute in slots:
                 module._parameters[attribute] = tensor
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A view of a whole weight that can be made again."""
+
+    index: int
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+
+def _gather(unit: _Unit, shards: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The whole weights of a unit, in the type that is computed in."""
+    axis = unit.mesh.shard
+    if axis.degree == 1:
+        whole = zip(unit.layouts, shards, strict=True)
+        return tuple(shard.to(unit.precision.compute).view(layout.shape) for layout, shard in whole)
+    # Cast before sending: in bfloat16 half as many bytes travel.
+    message = torch.cat([shard.flatten() for shard in shards]).to(unit.precision.compute)
+    parts = axis.all_gather(message).view(axis.degree, -1).split([s.numel() for s in shards], dim=1)
+    return tuple(layout.join(part) for layout, part in zip(unit.layouts, parts, strict=True))
 
 
 class _Gather(torch.autograd.Function):
@@ -75,13 +134,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(unit: _Unit, *shards: Tensor) -> tuple[Tensor, ...]:
-        axis = unit.mesh.shard
-        if axis.degree == 1:
-            return tuple(shard.to(unit.precision.compute) for shard in shards)
-        # Cast before sending: in bfloat16 half as many bytes travel.
-        message = torch.cat([shard.flatten() for shard in shards]).to(unit.precision.compute)
-        parts = axis.all_gather(message).view(axis.degree, -1).split([s.numel() for s in shards], dim=1)
-        return tuple(layout.join(part) for layout, part in zip(unit.layouts, parts, strict=True))
+        return _gather(unit, shards)
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:
@@ -91,10 +144,12 @@ class _Gather(torch.autograd.Function):
     @torch.no_grad()
     def backward(ctx, *gradients: Tensor):
         unit: _Unit = ctx.unit
+        unit.again = None
         gradients = [gradient.to(unit.precision.reduce) for gradient in gradients]
         if unit.mesh.world.degree > 1:
             gradients = _reduce(unit, gradients)
-        return None, *(gradient.float() for gradient in gradients)
+        shards = zip(unit.layouts, gradients, strict=True)
+        return None, *(gradient.float().reshape(layout.shard_shape) for layout, gradient in shards)
 
 
 def _reduce(unit: _Unit, gradients: list[Tensor]) -> list[Tensor]:
@@ -111,13 +166,15 @@ def shard_parameters(
     mesh: Mesh,
     precision: Precision,
     device: Device,
-    initial_weight: Callable[[nn.Module, str, torch.Size], Tensor],
+    initial_rows: Callable[[nn.Module, str, torch.Size, int, int], Tensor],
+    recomputes_blocks: bool = False,
 ) -> dict[str, Layout]:
     """Replace every parameter of `model`, which may live on the meta device, by this rank's shard, in place.
 
-    `initial_weight(module, name, shape)` makes one whole parameter; it is cut and freed before the next is
-    made, so that no rank ever holds the whole model. Names do not change, and tied parameters stay tied.
-    Returns the layout of each parameter, by the name under which `named_parameters` lists it.
+    `initial_rows(module, name, shape, start, stop)` makes rows of one parameter (see `Layout`): no rank
+    ever holds the whole model. With `recomputes_blocks` each block is a unit, however small, and gathers
+    by itself when it is computed again. Names do not change, and tied parameters stay tied. Returns the
+    layout of each parameter, by the name under which `named_parameters` lists it.
     """
     slots: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
@@ -125,11 +182,16 @@ def shard_parameters(
             slots.setdefault(parameter, []).append((module, attribute))
 
     layouts: dict[str, Layout] = {}
-    units = {name: _Unit(mesh, precision, [], [], []) for name in _unit_names(model, device.smallest_message)}
+    names = _unit_names(model, 0 if recomputes_blocks else device.smallest_message)
+    units = {
+        name: _Unit(mesh, precision, [], [], [], keeps_weights=recomputes_blocks or name in ("", names[-1]))
+        for name in names
+    }
     for name, parameter in list(model.named_parameters()):
         layout = layouts[name] = Layout(parameter.shape, mesh.shard.degree)
         module, _ = slots[parameter][0]
-        shard = layout.shard(initial_weight(module, name, parameter.shape), mesh.shard.index)
+        start, stop = layout.own_rows(mesh.shard.index)
+        shard = layout.shard(initial_rows(module, name, parameter.shape, start, stop))
         unit = units[max((prefix for prefix in units if name.startswith(prefix)), key=len)]
         unit.layouts.append(layout)
         unit.shards.append(nn.Parameter(shard.to(device.torch_device)))
