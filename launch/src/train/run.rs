@@ -104,6 +104,7 @@ impl Run<'_> {
             logs: self.run_dir.path().join("logs"),
             run_id: self.run_dir.id().to_owned(),
             spec: self.spec.clone(),
+            parameters: titan_parallelism::parameters(&self.recipe.model).total,
             variables: self.variables.clone(),
         };
         self.console.spin("importing torch");
