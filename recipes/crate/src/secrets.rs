@@ -205,8 +205,9 @@ fn is_header(line: &str) -> bool {
 
 /// Whether a key or a header leads into the table of secrets, misspelled or not.
 fn is_env(key: &str) -> bool {
-    let end = |c: char| matches!(c, ']' | '=');
-    let path = key.split(end).next().unwrap_or_default();
+    // A `=` may be missing, so that the first word is all there is to go by.
+    let end = |c: char| matches!(c, ']' | '=' | '{') || c.is_whitespace();
+    let path = key.trim_start().split(end).next().unwrap_or_default();
     path.split('.')
         .map(|part| part.trim().trim_matches(['"', '\'']))
         .any(|part| nearest(part, [ENV]).is_some() || part.to_lowercase().starts_with("environ"))
@@ -326,6 +327,9 @@ mod tests {
         for text in [
             "[env]\nTOKEN = \"\"\"\na\n[b]\nhush-hush \\q\n\"\"\"\n",
             "[env]\nTOKEN = [\n[1],\n\"hush-hush\" x\n]\n",
+            "env { A = \"hush-hush\" }\n",
+            "env\t.A \"hush-hush\"\n",
+            "[ env ]\nA \"hush-hush\"\n",
         ] {
             assert!(!without_secrets_of_no_toml(text).contains("hush"), "{text}");
         }
