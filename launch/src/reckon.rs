@@ -43,18 +43,24 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<Exit, Failure> {
     console::print_document(&text)
 }
 
+/// `ACCELERATOR[:TOPOLOGY]`; whether there is such a machine is for the recipe to say.
+pub(crate) fn parse_target(text: &str) -> Result<(&str, Option<&str>), Failure> {
+    let (accelerator, topology) = match text.split_once(':') {
+        Some((accelerator, topology)) => (accelerator, Some(topology)),
+        None => (text, None),
+    };
+    if accelerator.is_empty() || topology.is_some_and(str::is_empty) {
+        let text = format!("`--target {text}` names no machine");
+        return Err(Failure::new(Exit::Usage, text).help("for example: --target tpu7x:4x4x8"));
+    }
+    Ok((accelerator, topology))
+}
+
 /// `--target` and `--slices` as settings.
 pub(crate) fn target_options(target: &TargetArgs) -> Result<Vec<(&'static str, String)>, Failure> {
     let mut options = Vec::new();
     if let Some(text) = &target.target {
-        let (accelerator, topology) = match text.split_once(':') {
-            Some((accelerator, topology)) => (accelerator, Some(topology)),
-            None => (text.as_str(), None),
-        };
-        if accelerator.is_empty() || topology.is_some_and(str::is_empty) {
-            let text = format!("`--target {text}` names no machine");
-            return Err(Failure::new(Exit::Usage, text).help("for example: --target tpu7x:4x4x8"));
-        }
+        let (accelerator, topology) = parse_target(text)?;
         let quoted = |text: &str| format!("{:?}", text);
         options.push(("--target", format!("hardware.accelerator={}", quoted(accelerator))));
         if let Some(topology) = topology {

@@ -12,6 +12,7 @@ use crate::cli::ImportArgs;
 use crate::console;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::reckon::parse_target;
 use crate::words::plural;
 
 /// Runs the command. The recipe goes to stdout or to a file, what could not be carried over to stderr.
@@ -61,10 +62,8 @@ fn target(args: &ImportArgs) -> Result<Option<Target>, Failure> {
         let what = "`--devices` is for CPUs and GPUs; the topology says how many devices there are";
         return Err(Failure::new(Exit::Usage, what));
     }
-    let (accelerator, topology) = match text.split_once(':') {
-        Some((accelerator, topology)) => (accelerator, Some(topology.to_owned())),
-        None => (text.as_str(), None),
-    };
+    let (accelerator, topology) = parse_target(text)?;
+    let topology = topology.map(str::to_owned);
     Ok(Some(Target { accelerator: accelerator.to_owned(), topology, devices, slices }))
 }
 

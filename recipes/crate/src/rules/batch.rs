@@ -1,6 +1,6 @@
 //! Rules about batches: global = local x data-parallel ranks x accumulation, never rounded.
 
-use super::{Rule, divisors_near, either, nearest_values};
+use super::{Rule, WORLD, divisors_near, either, nearest_values};
 use crate::diagnostic::Diagnostic;
 use crate::layout::{Mesh, batch_step, mesh, nearest_global_batches};
 use crate::recipe::Recipe;
@@ -8,19 +8,7 @@ use crate::shown::count;
 use crate::tables::training::{MOST_GLOBAL_BATCH, MOST_LOCAL_BATCH};
 use crate::words::Auto;
 
-const READS: &[&str] = &[
-    "hardware.accelerator",
-    "hardware.topology",
-    "hardware.slices",
-    "hardware.devices",
-    "parallelism.replicate",
-    "parallelism.shard",
-    "parallelism.expert",
-    "parallelism.tensor",
-    "parallelism.context",
-    "training.local_batch",
-    "training.global_batch",
-];
+const READS: &[&str] = &[WORLD, "training.local_batch", "training.global_batch"];
 
 pub(super) const RULES: &[Rule] = &[
     Rule { reads: READS, check: batches_divide },

@@ -1,6 +1,6 @@
 //! Rules about the axes of the mesh.
 
-use super::{Rule, divisors_near, either, nearest_values, shown};
+use super::{Rule, WORLD, divisors_near, either, nearest_values, shown};
 use crate::diagnostic::Diagnostic;
 use crate::layout::{gcd, mesh};
 use crate::recipe::Recipe;
@@ -9,22 +9,9 @@ use crate::tables::hardware::MOST_DEVICES;
 use crate::tables::parallelism::Replicate;
 use crate::words::Auto;
 
-/// What decides the number of devices and the degrees of the axes.
-pub(super) const WORLD: [&str; 9] = [
-    "hardware.accelerator",
-    "hardware.topology",
-    "hardware.slices",
-    "hardware.devices",
-    "parallelism.replicate",
-    "parallelism.shard",
-    "parallelism.expert",
-    "parallelism.tensor",
-    "parallelism.context",
-];
-
 pub(super) const RULES: &[Rule] = &[
-    Rule { reads: &WORLD, check: axes_multiply_to_the_world },
-    Rule { reads: &WORLD, check: expert_divides_its_carriers },
+    Rule { reads: &[WORLD], check: axes_multiply_to_the_world },
+    Rule { reads: &[WORLD], check: expert_divides_its_carriers },
     Rule { reads: &["model.num_heads", "parallelism.tensor"], check: tensor_divides_heads },
     Rule { reads: &["model.num_kv_heads", "parallelism.tensor"], check: tensor_divides_kv_heads },
     Rule {

@@ -21,6 +21,22 @@ use crate::recipe::Recipe;
 use crate::shown::list;
 use crate::source::Item;
 
+/// Among what a rule reads: whatever decides the number of devices and the degrees of the axes.
+const WORLD: &str = "the world";
+
+/// The settings that [`WORLD`] stands for.
+const WORLD_SETTINGS: [&str; 9] = [
+    "hardware.accelerator",
+    "hardware.topology",
+    "hardware.slices",
+    "hardware.devices",
+    "parallelism.replicate",
+    "parallelism.shard",
+    "parallelism.expert",
+    "parallelism.tensor",
+    "parallelism.context",
+];
+
 /// A rule with the settings that it reads.
 struct Rule {
     reads: &'static [&'static str],
@@ -44,16 +60,21 @@ const RULES: &[&[Rule]] = &[
 /// Runs every rule whose settings are sound. What a broken rule reads is not sound any more.
 pub(crate) fn check(cx: &mut Context<'_>, recipe: &Recipe) {
     for rule in RULES.iter().copied().flatten() {
-        if rule.reads.iter().any(|key| cx.is_broken(key)) {
+        let reads: Vec<&str> = rule.reads.iter().flat_map(settings_of).copied().collect();
+        if reads.iter().any(|key| cx.is_broken(key)) {
             continue;
         }
         if let Some(problem) = (rule.check)(recipe) {
             if problem.severity == crate::Severity::Error {
-                cx.broken.extend(rule.reads.iter().map(|key| (*key).to_owned()));
+                cx.broken.extend(reads.into_iter().map(str::to_owned));
             }
             cx.diagnostics.push(problem);
         }
     }
+}
+
+fn settings_of(read: &'static &'static str) -> &'static [&'static str] {
+    if *read == WORLD { &WORLD_SETTINGS } else { std::slice::from_ref(read) }
 }
 
 /// A dimension of the model as messages show it: marked when nobody wrote it.

@@ -1,6 +1,6 @@
 //! Rules about checkpoints, restarts and lost slices.
 
-use super::{Rule, either, nearest_values};
+use super::{Rule, WORLD, either, nearest_values};
 use crate::diagnostic::Diagnostic;
 use crate::layout::mesh;
 use crate::recipe::Recipe;
@@ -24,20 +24,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule { reads: &["elastic.min_slices", "hardware.slices"], check: min_slices_are_there },
     Rule {
-        reads: &[
-            "elastic.min_slices",
-            "hardware.accelerator",
-            "hardware.topology",
-            "hardware.slices",
-            "hardware.devices",
-            "parallelism.replicate",
-            "parallelism.shard",
-            "parallelism.expert",
-            "parallelism.tensor",
-            "parallelism.context",
-            "training.local_batch",
-            "training.global_batch",
-        ],
+        reads: &["elastic.min_slices", WORLD, "training.local_batch", "training.global_batch"],
         check: the_batch_survives_lost_slices,
     },
     Rule { reads: &["elastic.max_restarts", "checkpoint"], check: restarts_have_checkpoints },

@@ -1,6 +1,6 @@
 //! Rules about slices and the devices in them.
 
-use super::{Rule, either, nearest_values};
+use super::{Rule, WORLD, either, nearest_values};
 use crate::diagnostic::Diagnostic;
 use crate::recipe::Recipe;
 use crate::shown::count;
@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
         check: devices_are_those_of_the_topology,
     },
-    Rule { reads: &super::mesh::WORLD, check: devices_asked_for_exist },
+    Rule { reads: &[WORLD], check: devices_asked_for_exist },
     Rule { reads: &["hardware.slices", "hardware.devices"], check: slices_divide_the_devices },
     Rule {
         reads: &["hardware.slices", "parallelism.replicate"],
