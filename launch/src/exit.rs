@@ -18,7 +18,7 @@ pub(crate) enum Exit {
     WorkersFailed = 6,
     /// A disk is full.
     NoSpace = 7,
-    /// The Python environment cannot be set up or does not work.
+    /// The Python environment cannot be set up or does not work, or a compiler that the run needs is missing.
     Environment = 8,
     /// A bug in titan-tpu.
     Bug = 70,
@@ -52,7 +52,7 @@ Exit codes:
   4   the loss is not finite
   6   workers failed or could not be started, or the run directory was lost
   7   out of disk space
-  8   the Python environment cannot be set up
+  8   the Python environment cannot be set up, or a compiler is missing
   70  a bug in titan-tpu
   75  stopped by a signal before the last step";
 

@@ -11,7 +11,7 @@ use crate::console;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::recipe_command::{overrides, print_warnings};
-use crate::words::{count, grouped, plural, seconds};
+use crate::words::{axes, count, grouped, plural, seconds};
 
 /// Runs `plan`.
 pub(crate) fn plan(args: &PlanArgs) -> Result<Exit, Failure> {
@@ -91,17 +91,7 @@ fn plan_text(loaded: &Loaded, plan: &Plan) -> String {
     let size = recipe.model.size.as_ref().map_or(String::new(), |size| format!(" {}", **size));
     row(&mut text, "run", format_args!("{}: {}{size}", *recipe.name, *recipe.model.family));
     row(&mut text, "hardware", hardware(loaded));
-    let mesh = &plan.mesh;
-    let mut axes = format!("replicate {} x shard {}", mesh.replicate, mesh.shard);
-    for (name, degree) in [("context", mesh.context), ("tensor", mesh.tensor)] {
-        if degree > 1 {
-            axes += &format!(" x {name} {degree}");
-        }
-    }
-    if mesh.expert > 1 {
-        axes += &format!(", experts over {} ranks", mesh.expert);
-    }
-    row(&mut text, "mesh", axes);
+    row(&mut text, "mesh", axes(&plan.mesh));
     let batch = format!(
         "{} sequences x {} tokens = {} tokens a step ({} per data-parallel rank, accumulation {})",
         plan.global_batch,

@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use titan_parallelism::MeshDegrees;
+
 /// `0.4 s`, `12.3 s`, `4m05s`, `2h03m`.
 pub(crate) fn seconds(seconds: f64) -> String {
     let whole = seconds.round() as u64;
@@ -49,9 +51,32 @@ pub(crate) fn plural(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(number)) }
 }
 
+/// `replicate 1 x shard 2 x tensor 2, experts over 4 ranks`: the axes that every run has, and the others where they are
+/// more than 1.
+pub(crate) fn axes(mesh: &MeshDegrees) -> String {
+    let mut text = format!("replicate {} x shard {}", mesh.replicate, mesh.shard);
+    for (name, degree) in [("context", mesh.context), ("tensor", mesh.tensor)] {
+        if degree > 1 {
+            text += &format!(" x {name} {degree}");
+        }
+    }
+    if mesh.expert > 1 {
+        text += &format!(", experts over {} ranks", mesh.expert);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn axes_of_one_are_not_spoken_of() {
+        let mut mesh = MeshDegrees { replicate: 1, shard: 2, expert: 1, context: 1, tensor: 1 };
+        assert_eq!(axes(&mesh), "replicate 1 x shard 2");
+        (mesh.expert, mesh.tensor) = (4, 2);
+        assert_eq!(axes(&mesh), "replicate 1 x shard 2 x tensor 2, experts over 4 ranks");
+    }
 
     #[test]
     fn numbers_read_well_at_every_size() {

@@ -49,6 +49,19 @@ pub struct MeshDegrees {
     pub tensor: u64,
 }
 
+impl MeshDegrees {
+    /// The degrees of a layout.
+    pub fn of(layout: &Layout) -> Self {
+        Self {
+            replicate: layout.replicate,
+            shard: layout.shard,
+            expert: layout.expert,
+            context: layout.context,
+            tensor: layout.tensor,
+        }
+    }
+}
+
 /// Bytes that each device keeps from step to step. What a step needs on top, such as activations, is not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryPerDevice {
@@ -68,13 +81,7 @@ pub struct MemoryPerDevice {
 pub fn plan(recipe: &Recipe, layout: &Layout, convention: Convention) -> Plan {
     Plan {
         world: layout.world,
-        mesh: MeshDegrees {
-            replicate: layout.replicate,
-            shard: layout.shard,
-            expert: layout.expert,
-            context: layout.context,
-            tensor: layout.tensor,
-        },
+        mesh: MeshDegrees::of(layout),
         local_batch: layout.local_batch,
         accumulation: layout.accumulation,
         global_batch: layout.global_batch,

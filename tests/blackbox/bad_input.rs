@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Bench, tiny};
+use crate::support::{Bench, Running, json_lines, tiny};
 
 /// Runs a recipe that must be refused, and checks that nothing was created.
 #[track_caller]
@@ -143,6 +143,53 @@ fn bad_data_is_found_before_anything_starts() {
     fs::write(bench.path("data.txt"), "").unwrap();
     bench.run(&["train", "r.toml"]).expect(2).says(&["it is empty"]);
     assert_eq!(bench.names(), before, "something was created");
+}
+
+#[test]
+fn compiled_steps_without_a_compiler_are_refused_before_anything_starts() {
+    let bench = Bench::new();
+    bench.edit("[data]", "[compile]\nenabled = true\n\n[data]");
+    let before = bench.names();
+    let run = |cxx: Option<&str>| {
+        let mut command = bench.command(&["train", "r.toml"]);
+        // Whatever else a run would need is not there either: this is what is said.
+        command.env("PATH", bench.path("")).env_remove("CXX").env("TITAN_PYTHON", "/nowhere");
+        command.envs(cxx.map(|cxx| ("CXX", cxx)));
+        Running::start(command).wait().expect(8)
+    };
+    run(None).says(&[
+        "`compile.enabled` = true needs a C++ compiler: neither g++ nor clang++ is in PATH",
+        "apt install g++",
+        "enabled = false",
+    ]);
+    run(Some("icpx")).says(&["CXX names `icpx`, which cannot be found", "apt install g++"]);
+    assert_eq!(bench.names(), before, "something was created");
+    // What stands in [env] is a secret, a wrong one too.
+    bench.edit("[data]", "[compile]\nenabled = true\n[env]\nCXX = \"hush-17\"\n\n[data]");
+    let done = run(None).says(&["what CXX in [env] names cannot be found"]);
+    assert!(!done.stderr.contains("hush-17"), "{}", done.stderr);
+    // A dry run starts nothing, so it needs none.
+    bench.run(&["train", "r.toml", "--dry-run"]).expect(0);
+}
+
+#[test]
+fn a_mesh_of_all_axes_is_described() {
+    let bench = Bench::new();
+    let mesh =
+        ["--devices", "8", "--set", "parallelism.tensor=2", "--set", "parallelism.context=2"];
+    let run = |more: &[&str]| {
+        bench.run(&[&["train", "r.toml", "--dry-run"][..], &mesh, more].concat()).expect(0).stdout
+    };
+    let text = run(&[]);
+    assert!(text.contains("(replicate 1 x shard 2 x context 2 x tensor 2)"), "{text}");
+    assert!(text.contains("(1 per data-parallel rank, accumulation 2)"), "{text}");
+    let lines = json_lines(&run(&["--json"]));
+    let start = lines.iter().find(|line| line["event"] == "run").unwrap();
+    assert_eq!(
+        start["mesh"],
+        serde_json::json!({ "replicate": 1, "shard": 2, "context": 2, "tensor": 2, "expert": 1 })
+    );
+    assert_eq!((&start["world"], &start["accumulation"]), (&8.into(), &2.into()));
 }
 
 #[test]

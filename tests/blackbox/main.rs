@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod axes;
 mod bad_input;
 mod ends;
 mod equivalence;

@@ -12,8 +12,8 @@ use crate::support::{Bench, Running, floats, json_lines, repository};
 /// Installing is bounded by the network.
 const INSTALL: Duration = Duration::from_secs(1200);
 
-/// The engine's tests compute for about a minute on two quiet cores.
-const ENGINE: Duration = Duration::from_secs(600);
+/// The engine's tests compute for about five minutes on two quiet cores.
+const ENGINE: Duration = Duration::from_secs(1500);
 
 /// The tests of recipes take half a minute, most of it for imports.
 const RECIPES: Duration = Duration::from_secs(300);

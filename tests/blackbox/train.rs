@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::support::{
     Bench, floats, json_lines, none_left, processes_of, repository, wait_for_step,
 };
@@ -218,6 +220,9 @@ fn every_family_trains_and_what_is_computed_again_changes_nothing() {
             bench.run(&arguments).expect(0);
             let losses = floats(&bench.metrics(out), "loss");
             assert!(losses[7] < losses[0] - 0.5, "{name} does not learn: {losses:?}");
+            for line in bench.metrics(out) {
+                check_experts(&line, name == "qwen3_moe_tiny");
+            }
             losses
         };
         let kept = run(&format!("{name}-kept"), &["training.local_batch=4"]);
@@ -229,4 +234,20 @@ fn every_family_trains_and_what_is_computed_again_changes_nothing() {
             assert!((kept - again).abs() < 2e-3, "{name}: {kept} and {again}");
         }
     }
+}
+
+/// The load of the experts of a step, which a dense model does not have. Without a limit nothing is left out.
+#[track_caller]
+fn check_experts(line: &Value, has_experts: bool) {
+    let experts = line.get("experts");
+    assert_eq!(experts.is_some(), has_experts, "{line}");
+    let Some(experts) = experts else { return };
+    let load: Vec<f64> =
+        experts["load"].as_array().unwrap().iter().map(|one| one.as_f64().unwrap()).collect();
+    assert_eq!(load.len(), 8, "{line}");
+    assert!((load.iter().sum::<f64>() / 8.0 - 1.0).abs() < 1e-3, "{line}");
+    let [least, most] = ["min_load", "max_load"].map(|key| experts[key].as_f64().unwrap());
+    // The load of one layer is further from even than that of all layers.
+    assert!(load.iter().all(|one| (least - 1e-3..=most + 1e-3).contains(one)), "{line}");
+    assert_eq!(experts["overflow"], 0, "{line}");
 }

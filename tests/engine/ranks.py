@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import pickle
+import resource
 import socket
 import subprocess
 import sys
@@ -14,9 +15,13 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
 
 JOB_SECONDS = 60
 """A job that takes longer has hung, and that is a failure."""
+
+COMPILE_SECONDS = 400
+"""The same, of a job that compiles."""
 
 
 @dataclass
@@ -28,6 +33,11 @@ class Job:
     learning_rates: list[float]
     stops: list[bool]
     record_collectives: bool = False
+    count_collectives: bool = False
+    fingerprint: bool = False
+    """Whether to trace a micro-step."""
+    memory_mib: int | None = None
+    """What the engine may take, if that is limited."""
     timeout_seconds: float = 30
     smallest_message: int | None = 0
     """In place of the device's, with which a model this small would travel in one message; None keeps it."""
@@ -38,16 +48,25 @@ class Outcome:
     """What one rank has seen; tensors are this rank's shards, by parameter name."""
 
     steps: list[tuple[float, float, bool]] = field(default_factory=list)
-    """(loss, gradient norm, stop agreed)"""
+    """(loss, gradient norm, stop agreed, experts)"""
     initial: dict = field(default_factory=dict)
     final: dict = field(default_factory=dict)
     gradients: dict = field(default_factory=dict)
     """Of the last step, after clipping."""
-    shapes: dict = field(default_factory=dict)
-    """Of the whole parameters."""
+    first_gradients: dict = field(default_factory=dict)
+    """Of the first step, after clipping."""
+    biases: list = field(default_factory=list)
+    """Of the routers, after the last step."""
+    layouts: dict = field(default_factory=dict)
+    places: dict = field(default_factory=dict)
+    """Of each parameter, which part and which shard of it this rank holds."""
+    graph: bytes | None = None
+    """Fingerprint of a traced micro-step, if it was asked for."""
     description: dict = field(default_factory=dict)
     collectives: list = field(default_factory=list)
     """(operator, group, elements sent) of the last step, in order, if recorded."""
+    counted: dict = field(default_factory=dict)
+    """How often the last step called each collective, if counted; of a compiled step too."""
     leaked_sockets: int = 0
     """Open after the engine was closed, and not before."""
 
@@ -86,7 +105,8 @@ class RankPool:
             if hands_over:
                 send_handle(connection, listener.fileno(), process.pid)
         listener.close()
-        deadline = time.monotonic() + JOB_SECONDS
+        limit = COMPILE_SECONDS if jobs[0].config["compile"] else JOB_SECONDS
+        deadline = time.monotonic() + limit
         outcomes = [self._receive(connection, deadline) for _, connection in self._members[: len(jobs)]]
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -97,7 +117,7 @@ class RankPool:
         if not connection.poll(max(0.0, deadline - time.monotonic())):
             for process, _ in self._members:
                 process.kill()
-            raise TimeoutError(f"a rank has not finished its job within {JOB_SECONDS} s")
+            raise TimeoutError("a rank has not finished its job in time")
         return pickle.loads(connection.recv_bytes())
 
 
@@ -105,7 +125,10 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
     """Live through one engine."""
     import json
 
+    import torch
     from titan_tpu import device, engine
+
+    config = job.config
 
     def device_by_name(name):
         chosen = device.device_by_name(name)
@@ -121,24 +144,58 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         "timeout_seconds": job.timeout_seconds,
     }
     sockets = _open_sockets() - (listen_fd is not None)  # the engine takes that one over
-    ours = engine.Engine(json.dumps(job.config), rank, json.dumps(rendezvous))
+    with _memory_limit(job.memory_mib):
+        ours = engine.Engine(json.dumps(config), rank, json.dumps(rendezvous))
     outcome = Outcome(
         initial={name: p.detach().clone() for name, p in ours.model.named_parameters()},
-        shapes={name: tuple(layout.shape) for name, layout in ours.layouts.items()},
+        layouts={name: layout for name, (layout, _) in ours.placements.items()},
+        places={name: (part.axis.index, part.shard.index) for name, (_, part) in ours.placements.items()},
         description=ours.describe(),
     )
     for tokens, learning_rate, stop in zip(job.tokens, job.learning_rates, job.stops, strict=True):
         outcome.collectives = []
         recorder = _recorder(outcome.collectives) if job.record_collectives else contextlib.nullcontext()
-        with recorder:
+        counter = _counter(outcome.counted) if job.count_collectives else contextlib.nullcontext()
+        with recorder, counter:
             handle = ours.step(bytearray(tokens), learning_rate, stop)
         outcome.steps.append(ours.read(handle))
+        if len(outcome.steps) == 1:
+            outcome.first_gradients = _gradients(ours.model)
+    if job.fingerprint:
+        from titan_tpu import compiled
+
+        tokens_ABS = torch.frombuffer(bytearray(job.tokens[0]), dtype=torch.int32).view(
+            config["accumulation"], config["local_batch"], -1
+        )
+        inputs = ours._micro_step.cut(tokens_ABS[0])
+        outcome.graph = compiled.fingerprint(compiled.trace(ours.model, ours._micro_step, inputs))
     outcome.final = {name: p.detach().clone() for name, p in ours.model.named_parameters()}
-    outcome.gradients = {name: p.grad for name, p in ours.model.named_parameters()}
+    outcome.gradients = _gradients(ours.model)
+    outcome.biases = [bias.clone() for bias in ours._biases]
     ours.close()
     del ours
     outcome.leaked_sockets = _open_sockets() - sockets
     return outcome
+
+
+@contextlib.contextmanager
+def _memory_limit(mib: int | None):
+    """Within this context the process gets no more than so much more memory."""
+    if mib is None:
+        yield
+        return
+    status = Path("/proc/self/status").read_text()
+    used_kib = int(status.partition("VmData:")[2].split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, ((used_kib + mib * 1024) * 1024, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+
+
+def _gradients(model) -> dict:
+    return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
 
 
 def _open_sockets() -> int:
@@ -158,6 +215,22 @@ def _recorder(log: list):
             return operator(*args, **(kwargs or {}))
 
     return Recorder()
+
+
+@contextlib.contextmanager
+def _counter(counts: dict):
+    """Counts collectives where they arrive, however they were called."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        yield
+    counts.clear()
+    for event in profiler.key_averages():
+        space, _, name = event.key.partition("::")
+        if space == "_c10d_functional" and name != "wait_tensor":
+            # A compiler calls `all_gather_into_tensor_out` or `all_reduce_` in place of the operator without.
+            name = name.removesuffix("_out").removesuffix("_")
+            counts[name] = counts.get(name, 0) + event.count
 
 
 def _serve(connection: Connection) -> None:

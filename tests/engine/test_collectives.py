@@ -24,11 +24,11 @@ def test_one_rank_sends_nothing(pool):
 
 
 def gather(elements):
-    return ("all_gather_into_tensor", "titan_shard", elements)
+    return ("all_gather_into_tensor", "titan_copy", elements)
 
 
 def scatter(elements, degree):
-    return ("reduce_scatter_tensor", "titan_shard", elements * degree)
+    return ("reduce_scatter_tensor", "titan_copy", elements * degree)
 
 
 @pytest.mark.parametrize("shard", [2, 4])
@@ -69,8 +69,8 @@ def test_micro_steps_share_the_message_of_the_totals(pool):
 def test_blocks_too_small_for_a_message_join_the_rest(pool):
     whole = 2 * BLOCK[2] + REST[2]
     expected = [
-        ("all_gather_into_tensor", "titan_shard", whole),
-        ("reduce_scatter_tensor", "titan_shard", 2 * whole),
+        ("all_gather_into_tensor", "titan_copy", whole),
+        ("reduce_scatter_tensor", "titan_copy", 2 * whole),
         TOTALS,
     ]
     assert record(pool, (1, 2), smallest_message=None) == expected

@@ -24,7 +24,7 @@ def engine():
 
 
 def test_one_rank_needs_no_process_group(engine):
-    loss, norm, stop = engine.read(engine.step(tokens_of(), 0.1, False))
+    loss, norm, stop, _ = engine.read(engine.step(tokens_of(), 0.1, False))
     assert not dist.is_initialized()
     assert type(loss) is float and type(norm) is float and stop is False
 
@@ -36,16 +36,16 @@ def test_a_cpu_has_no_queue(engine):
 def test_the_first_loss_is_that_of_guessing():
     small = configure(model={"init_std": 0.02})
     engine = Engine(json.dumps(small), 0, "null")
-    loss, _, _ = engine.read(engine.step(tokens_of(), 0.0, False))
+    loss, *_ = engine.read(engine.step(tokens_of(), 0.0, False))
     assert loss == pytest.approx(math.log(CONFIG["model"]["vocab_size"]), abs=0.05)
 
 
 def test_tokens_are_viewed_and_then_let_go(engine):
     tokens = tokens_of()
     references = sys.getrefcount(tokens)
-    first, _, _ = engine.read(engine.step(tokens, 0.0, False))
+    first, *_ = engine.read(engine.step(tokens, 0.0, False))
     tokens[:] = tokens_of(step=1)
-    second, _, _ = engine.read(engine.step(tokens, 0.0, False))
+    second, *_ = engine.read(engine.step(tokens, 0.0, False))
     assert first != second
     # A tensor over a buffer does not lock it: a view that outlived the step would read freed memory.
     assert sys.getrefcount(tokens) == references
@@ -79,7 +79,7 @@ def test_the_learning_rate_is_that_of_the_step(engine):
     before = weights()
     engine.step(tokens_of(), 0.0, False)
     assert torch.equal(weights(), before)
-    _, norm, _ = engine.read(engine.step(tokens_of(), 0.25, False))
+    _, norm, *_ = engine.read(engine.step(tokens_of(), 0.25, False))
     assert (weights() - before).norm().item() == pytest.approx(0.25 * norm, rel=1e-3)
 
 
@@ -104,6 +104,18 @@ def test_runs_repeat_bit_for_bit(pool, mesh):
     assert first[0].steps == second[0].steps
     weights, again = whole(first, "final", config), whole(second, "final", config)
     assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+LARGE = {"vocab_size": 4096, "hidden_size": 1024, "intermediate_size": 4096, "num_layers": 4}
+LARGE_MIB = 4 * (2 * 4096 * 1024 + 4 * 3 * 4096 * 1024) // 2**20  # and attention
+
+
+def test_a_model_that_does_not_fit_a_process_starts_on_four(pool):
+    limit = int(0.9 * LARGE_MIB)
+    outcomes = train(pool, configure((1, 4), model=LARGE), steps=0, memory_mib=limit)
+    assert 4 * outcomes[0].description["parameters_total"] > LARGE_MIB * 2**20
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        train(pool, configure(model=LARGE), steps=0, memory_mib=limit)
 
 
 def test_seeds_differ(pool):
@@ -134,7 +146,7 @@ def test_initial_weights_have_their_scale(pool):
 def test_all_ranks_agree_to_stop_at_the_same_step(pool):
     outcomes = train(pool, configure((2, 2)), steps=4, stops={(3, 2): True})
     for outcome in outcomes:
-        assert [stop for _, _, stop in outcome.steps] == [False, False, True, False]
+        assert [stop for _, _, stop, _ in outcome.steps] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("mesh", [(1, 1), (2, 2)])

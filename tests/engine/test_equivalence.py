@@ -40,7 +40,7 @@ def test_tied_embeddings_do_not_depend_on_the_mesh(pool, mesh):
     expected = train(pool, configure(model=tied), steps=10)
     config = configure(mesh, model=tied)
     outcomes = train(pool, config, steps=10)
-    assert "lm_head.weight" not in outcomes[0].shapes
+    assert "lm_head.weight" not in outcomes[0].layouts
     torch.testing.assert_close(losses(outcomes), losses(expected), atol=1e-5, rtol=0)
 
 

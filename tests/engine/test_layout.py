@@ -8,8 +8,13 @@ SHAPES = [(8, 3), (7, 3), (5,), (1, 2), (6, 2, 2), (3, 5, 2)]
 
 
 def shards_of(layout: Layout, whole: torch.Tensor) -> list[torch.Tensor]:
-    rows = whole.view(layout.rows, layout.width)
-    return [layout.shard(rows[slice(*layout.own_rows(index))]) for index in range(layout.degree)]
+    """Of every part in turn."""
+    rows = whole.view(-1, whole.shape[-1] if whole.dim() > 1 else 1)
+    return [
+        layout.shard(rows[slice(*layout.own_rows(part, index)), layout.own_columns(part)])
+        for part in range(layout.parts)
+        for index in range(layout.degree)
+    ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -27,6 +32,18 @@ def test_shards_are_equal_and_join_to_the_whole(shape, degree):
     assert layout.padding < degree
     assert torch.equal(layout.split(whole), torch.stack([shard.flatten() for shard in shards]))
     assert torch.equal(layout.join(layout.split(whole)), whole)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4])
+@pytest.mark.parametrize(("shape", "parts", "dim"), [((6, 5), 3, 0), ((5, 6), 3, -1), ((4, 3, 2), 2, 0)])
+def test_parts_are_cut_on_their_own(shape, parts, dim, degree):
+    whole = torch.arange(1.0, 1 + torch.Size(shape).numel()).view(shape)
+    layout = Layout(whole.shape, degree, parts, dim)
+    shards = torch.stack([shard.flatten() for shard in shards_of(layout, whole)]).view(parts, degree, -1)
+    for expected, own in zip(whole.chunk(parts, dim), shards, strict=True):
+        assert layout.part_shape == expected.shape
+        assert torch.equal(layout.split(expected), own)
+        assert torch.equal(layout.join(own), expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

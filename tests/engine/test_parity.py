@@ -42,7 +42,13 @@ def build_pair(
     scaling: dict | None = None,
 ):
     """Our model of a family and transformers', with the same dimensions; theirs has random weights."""
-    experts = {"num_experts": 6, "experts_per_token": 3, "intermediate_size": 20}
+    experts = {
+        "num_experts": 6,
+        "experts_per_token": 3,
+        "intermediate_size": 20,
+        "load_balancing": "none",
+        "load_balancing_coefficient": 0.01,
+    }
     has_experts = family == "qwen3-moe"
     ours = build_model(
         ModelConfig.from_json(
@@ -61,6 +67,7 @@ def build_pair(
                 "norm_eps": 1e-2,
                 "tie_embeddings": tied,
                 "init_std": 0.02,
+                "attention": "fused",
             }
         )
     )
@@ -150,8 +157,9 @@ def test_stretched_positions_equal_transformers():
     assert not torch.allclose(plain(tokens), stretched[0](tokens), atol=1e-2), "the scaling changes nothing"
 
 
+@pytest.mark.parametrize("z_loss", [0.0, 0.01])
 @pytest.mark.parametrize("family", ["llama3", "qwen3-moe"])
-def test_a_loss_in_parts_equals_the_loss_of_all_logits(family, monkeypatch):
+def test_a_loss_in_parts_equals_the_loss_of_all_logits(family, z_loss, monkeypatch):
     model, _ = build_pair(4, 2, 12, False, family)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -162,10 +170,12 @@ def test_a_loss_in_parts_equals_the_loss_of_all_logits(family, monkeypatch):
     for largest in (1 << 24, 97 * 7):  # 96 tokens in parts of 7, the last one shorter
         monkeypatch.setattr(loss, "LARGEST_LOGITS", largest)
         model.zero_grad()
-        total = model(tokens[:, :-1], tokens[:, 1:])
-        (total / 3).backward()
-        results.append((total.detach(), {name: p.grad for name, p in model.named_parameters()}))
+        sums = model(tokens[:, :-1], tokens[:, 1:], z_loss=z_loss)
+        (sums.objective / 3).backward()
+        totals = torch.stack((sums.objective.detach(), sums.cross_entropy))
+        results.append((totals, {name: p.grad for name, p in model.named_parameters()}))
     (whole, whole_gradients), (parts, part_gradients) = results
+    assert (whole[0] > whole[1]) == (z_loss > 0)
     torch.testing.assert_close(parts, whole, atol=1e-3, rtol=1e-6)
     for name, gradient in whole_gradients.items():
         torch.testing.assert_close(part_gradients[name], gradient, atol=1e-4, rtol=1e-4, msg=name)

@@ -6,7 +6,7 @@ import torch
 from ranks import Job, Outcome, RankPool
 
 VOCAB_SIZE = 61
-SEQUENCE_LENGTH = 12
+SEQUENCE_LENGTH = 16
 GLOBAL_BATCH = 8
 
 # Nothing divides evenly: vocabulary 61, hidden 30, feed-forward 50. The one key-value head has 6 rows, so
@@ -28,18 +28,23 @@ CONFIG = {
         "norm_eps": 1e-5,
         "tie_embeddings": False,
         "init_std": 0.2,
+        "attention": "fused",
     },
-    "mesh": {"replicate": 1, "shard": 1},
+    "mesh": {"replicate": 1, "shard": 1, "context": 1, "tensor": 1, "expert": 1},
     "sequence_length": SEQUENCE_LENGTH,
     "local_batch": GLOBAL_BATCH,
     "accumulation": 1,
     "global_tokens": GLOBAL_BATCH * SEQUENCE_LENGTH,
     "precision": {"compute": "float32", "reduce": "float32"},
     "optimizer": {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0},
+    "z_loss": 0.0,
+    "document_end": None,
+    "expert_capacity_factor": None,
     "remat": "none",
     "gradient_clip": None,
     "seed": 5,
     "device": "cpu",
+    "compile": False,
     "threads": 1,
 }
 
@@ -47,25 +52,56 @@ EXPERTS = {
     "family": "qwen3-moe",
     "hidden_size": 32,
     "intermediate_size": None,
-    "experts": {"num_experts": 5, "experts_per_token": 2, "intermediate_size": 24},
+    "experts": {
+        "num_experts": 5,
+        "experts_per_token": 2,
+        "intermediate_size": 24,
+        "load_balancing": "none",
+        "load_balancing_coefficient": 0.01,
+    },
 }
 """Changes of the model that make it a mixture; five experts divide over no number of ranks."""
+
+Mesh = tuple[int, int] | dict[str, int]
+"""Degrees: (replicate, shard), or those by name that are not 1."""
+
+DIVISIBLE = {"hidden_size": 32, "num_heads": 8, "num_kv_heads": 4, "intermediate_size": 52}
+"""Changes of the model with which heads and widths divide over four ranks; the vocabulary still does not."""
+
+FAMILIES = {
+    "llama3": DIVISIBLE,
+    "qwen3": DIVISIBLE | {"family": "qwen3", "head_dim": 10, "tie_embeddings": True},
+    "qwen3-moe": DIVISIBLE | EXPERTS | {"experts": EXPERTS["experts"] | {"num_experts": 8}},
+}
+"""Changes of the model that make it one of a family, for every mesh."""
 
 ADAMW = {"name": "adamw", "betas": [0.9, 0.95], "epsilon": 1e-8, "weight_decay": 0.1}
 
 
-def configure(mesh: tuple[int, int] = (1, 1), accumulation: int = 1, **changes) -> dict:
-    """`CONFIG` on the mesh (replicate, shard); `changes` replaces values, and for tables single keys."""
+def configure(mesh: Mesh = (1, 1), accumulation: int = 1, **changes) -> dict:
+    """`CONFIG` on a mesh; `changes` replaces values, and for tables single keys."""
     config = copy.deepcopy(CONFIG)
-    config["mesh"] = {"replicate": mesh[0], "shard": mesh[1]}
+    config["mesh"] |= {"replicate": mesh[0], "shard": mesh[1]} if isinstance(mesh, tuple) else mesh
     config["accumulation"] = accumulation
-    config["local_batch"] = GLOBAL_BATCH // (mesh[0] * mesh[1] * accumulation)
+    config["local_batch"] = GLOBAL_BATCH // (data_parallel(config) * accumulation)
     for key, value in changes.items():
-        if key in ("model", "precision"):
-            config[key] |= value
+        if key == "experts":
+            config["model"]["experts"] |= value
+        elif key in ("model", "precision"):
+            config[key] |= copy.deepcopy(value)
         else:
             config[key] = value
     return config
+
+
+def data_parallel(config: dict) -> int:
+    """Ranks that read data of their own."""
+    return config["mesh"]["replicate"] * config["mesh"]["shard"]
+
+
+def world_of(config: dict) -> int:
+    """Number of ranks."""
+    return data_parallel(config) * config["mesh"]["context"] * config["mesh"]["tensor"]
 
 
 def global_batches(steps: int) -> torch.Tensor:
@@ -89,13 +125,15 @@ def train(
 
     `stops` holds the wishes to stop by (rank, step); `options` are further fields of `Job`.
     """
-    world = config["mesh"]["replicate"] * config["mesh"]["shard"]
+    readers, world = data_parallel(config), world_of(config)
     accumulation, local_batch = config["accumulation"], config["local_batch"]
-    batches = global_batches(steps).view(steps, accumulation, world, local_batch, SEQUENCE_LENGTH + 1)
+    batches = global_batches(steps).view(steps, accumulation, readers, local_batch, SEQUENCE_LENGTH + 1)
     jobs = [
         Job(
             config=config,
-            tokens=[bytes(memoryview(batch[:, rank].contiguous().numpy())) for batch in batches],
+            tokens=[
+                bytes(memoryview(batch[:, rank * readers // world].contiguous().numpy())) for batch in batches
+            ],
             learning_rates=[learning_rate] * steps,
             stops=[(stops or {}).get((rank, step), False) for step in range(steps)],
             **options,
@@ -110,12 +148,12 @@ def train(
 
 def losses(outcomes: list[Outcome]) -> torch.Tensor:
     """The loss of every step, in float64."""
-    return torch.tensor([loss for loss, _, _ in outcomes[0].steps], dtype=torch.float64)
+    return torch.tensor([loss for loss, *_ in outcomes[0].steps], dtype=torch.float64)
 
 
 def norms(outcomes: list[Outcome]) -> torch.Tensor:
     """The gradient norm of every step, in float64."""
-    return torch.tensor([norm for _, norm, _ in outcomes[0].steps], dtype=torch.float64)
+    return torch.tensor([norm for _, norm, *_ in outcomes[0].steps], dtype=torch.float64)
 
 
 def whole(outcomes: list[Outcome], which: str, config: dict) -> dict[str, torch.Tensor]:
@@ -123,14 +161,19 @@ def whole(outcomes: list[Outcome], which: str, config: dict) -> dict[str, torch.
 
     Asserts on the way that replicas agree bit for bit and that padding is zero.
     """
-    shard_degree = config["mesh"]["shard"]
     joined = {}
-    for name, shape in outcomes[0].shapes.items():
+    copy_size = len(outcomes) // config["mesh"]["replicate"]
+    for name, layout in outcomes[0].layouts.items():
         shards = [getattr(outcome, which)[name] for outcome in outcomes]
         for rank, shard in enumerate(shards):
-            assert torch.equal(shard, shards[rank % shard_degree]), f"replicas of {name} differ"
-        flat = torch.cat([shard.flatten() for shard in shards[:shard_degree]])
-        size = torch.Size(shape).numel()
-        assert not flat[size:].any(), f"padding of {name} is not zero"
-        joined[name] = flat[:size].view(shape)
+            assert torch.equal(shard, shards[rank % copy_size]), f"replicas of {name} differ"
+        places = {outcome.places[name]: shard for outcome, shard in zip(outcomes, shards, strict=True)}
+        assert len(places) == copy_size == layout.parts * layout.degree, f"{name} is not held once"
+        parts = []
+        for part in range(layout.parts):
+            flat = torch.cat([places[part, i].flatten() for i in range(layout.degree)])
+            size = layout.part_shape.numel()
+            assert not flat[size:].any(), f"padding of {name} is not zero"
+            parts.append(flat[:size].view(layout.part_shape))
+        joined[name] = torch.cat(parts, dim=layout.dim)
     return joined

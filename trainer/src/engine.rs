@@ -1,5 +1,7 @@
 //! The border between the loop and the mathematics.
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::Failure;
 
 /// What one optimizer step works on.
@@ -16,7 +18,7 @@ pub struct StepInput {
 }
 
 /// What came out of one optimizer step; equal on all ranks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
     /// Mean cross-entropy in nats per token over the global batch.
     pub loss: f64,
@@ -24,6 +26,22 @@ pub struct StepOutput {
     pub grad_norm: f64,
     /// Whether any rank has been asked to stop.
     pub stop: bool,
+    /// How tokens were spread over the experts, if there are some.
+    pub experts: Option<ExpertLoad>,
+}
+
+/// How the tokens of one step were spread over the experts, over all ranks and micro-steps. A load is relative to an
+/// even share: 1 is even.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExpertLoad {
+    /// Pairs of token and expert that each expert was sent, over all layers.
+    pub load: Vec<f64>,
+    /// The largest load of any expert in any layer.
+    pub max_load: f64,
+    /// The smallest load of any expert in any layer.
+    pub min_load: f64,
+    /// Pairs of token and expert that were left out for lack of capacity.
+    pub overflow: u64,
 }
 
 /// A model with its optimizer, on this rank.

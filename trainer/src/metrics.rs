@@ -6,6 +6,7 @@ use serde::Serialize;
 use titan_parallelism::{Convention, MfuError, flops_per_token, mfu};
 use titan_recipes::{Layout, Recipe};
 
+use crate::engine::ExpertLoad;
 use crate::protocol::RankStep;
 
 /// One step of the run: a line of `metrics.jsonl`. Names are stable; new ones may be added.
@@ -37,6 +38,16 @@ pub struct StepRecord {
     pub accumulation: u64,
     /// Number of devices.
     pub world: u64,
+    /// How tokens were spread over the experts; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertLoad>,
+}
+
+impl StepRecord {
+    /// Pairs of token and expert that were left out for lack of capacity.
+    pub fn overflow(&self) -> u64 {
+        self.experts.as_ref().map_or(0, |experts| experts.overflow)
+    }
 }
 
 /// What turns step times into throughput and utilisation.
@@ -99,6 +110,7 @@ impl Meter {
             mfu: self.mfu(tokens_per_second).ok().flatten(),
             accumulation: self.layout.accumulation,
             world: self.layout.world,
+            experts: ranks.iter().find_map(|rank| rank.experts.clone()),
         })
     }
 }
@@ -119,12 +131,13 @@ impl Assembler {
     /// Takes one rank's report, and returns the step's record if that was the last rank.
     pub fn add(&mut self, report: RankStep) -> Option<StepRecord> {
         let world = self.meter.layout.world;
-        let reports = self.waiting.entry(report.step).or_default();
+        let step = report.step;
+        let reports = self.waiting.entry(step).or_default();
         reports.push(report);
         if (reports.len() as u64) < world {
             return None;
         }
-        let reports = self.waiting.remove(&report.step)?;
+        let reports = self.waiting.remove(&step)?;
         self.meter.record(&reports)
     }
 

@@ -17,7 +17,7 @@ fn meter(world: u64, peak: Option<f64>) -> Meter {
 }
 
 fn report(step: u64, step_seconds: f64, data_seconds: f64) -> RankStep {
-    RankStep { step, loss: 2.5, grad_norm: 1.0, lr: 0.1, step_seconds, data_seconds }
+    RankStep { step, loss: 2.5, grad_norm: 1.0, lr: 0.1, step_seconds, data_seconds, experts: None }
 }
 
 #[test]
@@ -49,4 +49,24 @@ fn a_loss_that_json_cannot_hold_is_null() {
     let record = assembler.add(RankStep { loss: f64::NAN, ..report(1, 1.0, 0.0) }).unwrap();
     let line = serde_json::to_value(&record).unwrap();
     assert!(line["loss"].is_null() && line["mfu"].is_null(), "{line}");
+}
+
+#[test]
+fn the_load_of_experts_is_that_of_the_rank_that_sent_it_and_dense_models_have_no_such_key() {
+    let load = ExpertLoad { load: vec![1.25, 0.75], max_load: 2.0, min_load: 0.5, overflow: 7 };
+    let mut assembler = Assembler::new(meter(2, None));
+    assembler.add(report(1, 1.0, 0.0));
+    let of_rank_0 = RankStep { experts: Some(load.clone()), ..report(1, 1.0, 0.0) };
+    let record = assembler.add(of_rank_0).unwrap();
+    assert_eq!((record.experts.as_ref(), record.overflow()), (Some(&load), 7));
+    let line = serde_json::to_value(&record).unwrap();
+    let expected = serde_json::json!(
+        { "load": [1.25, 0.75], "max_load": 2.0, "min_load": 0.5, "overflow": 7 }
+    );
+    assert_eq!(line["experts"], expected);
+
+    let mut dense = Assembler::new(meter(1, None));
+    let record = dense.add(report(1, 1.0, 0.0)).unwrap();
+    assert_eq!(record.overflow(), 0);
+    assert_eq!(serde_json::to_value(&record).unwrap().get("experts"), None);
 }

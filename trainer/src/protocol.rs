@@ -10,12 +10,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::ExpertLoad;
 use crate::failure::Failure;
 use crate::spec::RunSpec;
 
 /// Changes whenever a message changes its meaning. Launcher and native module are built together, so a
 /// difference means that files of two versions were mixed.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The environment variable that names the launcher's process id to the worker host.
 pub const LAUNCHER_PID: &str = "TITAN_LAUNCHER_PID";
@@ -149,7 +150,7 @@ pub enum RankMessage {
 }
 
 /// One step as one rank saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankStep {
     /// The step, from 1.
     pub step: u64,
@@ -165,6 +166,9 @@ pub struct RankStep {
     pub step_seconds: f64,
     /// Seconds of those that this rank waited for data.
     pub data_seconds: f64,
+    /// How tokens were spread over the experts; equal on all ranks, so rank 0 alone sends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertLoad>,
 }
 
 /// Floats of every kind: JSON has no NaN and no infinity, and a loss can be either.
@@ -226,10 +230,31 @@ mod tests {
                 lr: 1e-3,
                 step_seconds: 0.5,
                 data_seconds: 0.0,
+                experts: None,
             };
             let text = serde_json::to_string(&RankMessage::Step(step)).unwrap();
             let Ok(RankMessage::Step(back)) = serde_json::from_str(&text) else { panic!("{text}") };
             assert_eq!(back.loss.to_bits(), loss.to_bits(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_load_of_experts_crosses_the_channel_where_there_are_some() {
+        let experts =
+            ExpertLoad { load: vec![1.5, 0.5], max_load: 2.0, min_load: 0.0, overflow: 3 };
+        for experts in [None, Some(experts)] {
+            let step = RankStep {
+                step: 1,
+                loss: 1.0,
+                grad_norm: 1.0,
+                lr: 1e-3,
+                step_seconds: 0.5,
+                data_seconds: 0.0,
+                experts,
+            };
+            let text = serde_json::to_string(&step).unwrap();
+            assert_eq!(text.contains("experts"), step.experts.is_some(), "{text}");
+            assert_eq!(serde_json::from_str::<RankStep>(&text).unwrap(), step);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use titan_datasets::{BatchPlan, LoaderConfig, SourceFile};
+use titan_recipes::tables::model::Experts;
 use titan_recipes::tables::optimizer::OptimizerName;
 use titan_recipes::{Choice, Layout, Recipe};
 
@@ -69,7 +70,7 @@ impl RunSpec {
             plan: BatchPlan {
                 global_batch: self.layout.global_batch,
                 accumulation: self.layout.accumulation,
-                data_parallel_degree: self.layout.world,
+                data_parallel_degree: self.layout.data_parallel(),
                 local_batch: self.layout.local_batch,
             },
         }
@@ -85,7 +86,9 @@ pub struct EngineConfig {
     pub mesh: MeshConfig,
     /// Tokens of one sequence that are predicted.
     pub sequence_length: u64,
-    /// Sequences per device and micro-step.
+    /// Rows that one rank can send to each expert rank, as a multiple of an even share; none has room for all.
+    pub expert_capacity_factor: Option<f64>,
+    /// Sequences per data-parallel rank and micro-step.
     pub local_batch: u64,
     /// Micro-steps per optimizer step.
     pub accumulation: u64,
@@ -97,6 +100,12 @@ pub struct EngineConfig {
     pub optimizer: OptimizerConfig,
     /// What the backward pass computes again.
     pub remat: String,
+    /// Whether the step runs compiled.
+    pub compile: bool,
+    /// Weight of the squared logarithm of the softmax's denominator in the loss.
+    pub z_loss: f64,
+    /// The token that ends a document, if attention ends there too.
+    pub document_end: Option<u64>,
     /// The norm that gradients are scaled down to.
     pub gradient_clip: Option<f64>,
     /// Seed of the initial weights.
@@ -122,6 +131,7 @@ pub struct ModelConfig {
     pub head_dim: u64,
     pub rope_theta: f64,
     pub rope_scaling: Option<RopeScalingConfig>,
+    pub attention: String,
     pub norm_eps: f64,
     pub tie_embeddings: bool,
     pub init_std: f64,
@@ -134,6 +144,9 @@ pub struct ExpertsConfig {
     pub num_experts: u64,
     pub experts_per_token: u64,
     pub intermediate_size: u64,
+    pub load_balancing: String,
+    /// 0 where nothing is balanced.
+    pub load_balancing_coefficient: f64,
 }
 
 /// Stretched rotary positions, as the engine takes them.
@@ -146,13 +159,20 @@ pub struct RopeScalingConfig {
     pub original_length: u64,
 }
 
-/// Degrees of the mesh axes; rank = replicate index x shard degree + shard index.
+/// Degrees of the mesh axes: rank = ((replicate index x shard + shard index) x context + context index) x tensor +
+/// tensor index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeshConfig {
     /// Copies of the sharded model.
     pub replicate: u64,
     /// Devices that one copy is spread over.
     pub shard: u64,
+    /// Ranks that one sequence is spread over.
+    pub context: u64,
+    /// Ranks that one matrix is spread over.
+    pub tensor: u64,
+    /// Ranks that the experts of a block are spread over.
+    pub expert: u64,
 }
 
 /// Number formats, as the engine takes them; master parameters are always float32.
@@ -171,6 +191,8 @@ pub struct PrecisionConfig {
 pub enum OptimizerConfig {
     /// Adam with decoupled weight decay.
     AdamW { betas: [f64; 2], epsilon: f64, weight_decay: f64 },
+    /// Orthogonalised momentum for matrices, AdamW for the rest.
+    Muon { momentum: f64, betas: [f64; 2], epsilon: f64, weight_decay: f64 },
     /// Stochastic gradient descent.
     Sgd { momentum: f64, weight_decay: f64 },
 }
@@ -181,17 +203,15 @@ impl EngineConfig {
         let decoder = model.decoder().ok_or("model.family")?;
         let scaling = decoder.rope_scaling.as_ref().and_then(|scaling| scaling.constants.as_ref());
         let weight_decay = *optimizer.weight_decay;
+        let language = recipe.training.language.as_ref();
+        let is_masked = language.is_some_and(|language| *language.document_mask);
         Ok(Self {
             model: ModelConfig {
                 family: model.family.word().to_owned(),
                 vocab_size: *decoder.vocab_size,
                 hidden_size: *decoder.hidden_size,
                 intermediate_size: decoder.intermediate_size().map(|size| **size),
-                experts: decoder.experts().map(|experts| ExpertsConfig {
-                    num_experts: *experts.num_experts,
-                    experts_per_token: *experts.experts_per_token,
-                    intermediate_size: *experts.expert_intermediate_size,
-                }),
+                experts: decoder.experts().map(ExpertsConfig::new),
                 num_layers: *decoder.num_layers,
                 num_heads: *decoder.num_heads,
                 num_kv_heads: *decoder.num_kv_heads,
@@ -203,11 +223,19 @@ impl EngineConfig {
                     high_frequency_factor: *scaling.high_frequency_factor,
                     original_length: *scaling.original_length,
                 }),
+                attention: recipe.training.attention.word().to_owned(),
                 norm_eps: *decoder.norm_eps,
                 tie_embeddings: *decoder.tie_embeddings,
                 init_std: *model.init_std,
             },
-            mesh: MeshConfig { replicate: layout.replicate, shard: layout.shard },
+            mesh: MeshConfig {
+                replicate: layout.replicate,
+                shard: layout.shard,
+                context: layout.context,
+                tensor: layout.tensor,
+                expert: layout.expert,
+            },
+            expert_capacity_factor: capacity_factor(recipe, layout),
             sequence_length: layout.sequence_length,
             local_batch: layout.local_batch,
             accumulation: layout.accumulation,
@@ -225,9 +253,17 @@ impl EngineConfig {
                 OptimizerName::Sgd => {
                     OptimizerConfig::Sgd { momentum: *optimizer.momentum, weight_decay }
                 }
-                OptimizerName::Muon => return Err("optimizer.name"),
+                OptimizerName::Muon => OptimizerConfig::Muon {
+                    momentum: *optimizer.momentum,
+                    betas: *optimizer.betas,
+                    epsilon: *optimizer.epsilon,
+                    weight_decay,
+                },
             },
             remat: recipe.remat.policy.word().to_owned(),
+            compile: *recipe.compile.enabled,
+            z_loss: language.map_or(0.0, |language| *language.z_loss),
+            document_end: recipe.data.document_end.as_ref().map(|end| **end).filter(|_| is_masked),
             gradient_clip: *recipe.training.gradient_clip,
             seed: *recipe.training.seed,
             device: recipe.hardware.accelerator.word().to_owned(),
@@ -235,3 +271,28 @@ impl EngineConfig {
         })
     }
 }
+
+impl ExpertsConfig {
+    fn new(experts: &Experts) -> Self {
+        Self {
+            num_experts: *experts.num_experts,
+            experts_per_token: *experts.experts_per_token,
+            intermediate_size: *experts.expert_intermediate_size,
+            load_balancing: experts.load_balancing.word().to_owned(),
+            load_balancing_coefficient: experts
+                .load_balancing_coefficient
+                .as_ref()
+                .map_or(0.0, |coefficient| **coefficient),
+        }
+    }
+}
+
+/// A factor of the expert degree has room for all pairs of a rank; it reads as none, so that nothing is counted in vain.
+fn capacity_factor(recipe: &Recipe, layout: &Layout) -> Option<f64> {
+    let factor = *recipe.parallelism.expert_capacity_factor;
+    factor.filter(|factor| *factor < layout.expert as f64)
+}
+
+#[cfg(test)]
+#[path = "spec_tests.rs"]
+mod tests;

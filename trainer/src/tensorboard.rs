@@ -54,6 +54,11 @@ impl TensorBoard {
             if let Some(mfu) = record.mfu {
                 scalar("throughput/mfu", mfu);
             }
+            if let Some(experts) = &record.experts {
+                scalar("experts/max_load", experts.max_load);
+                scalar("experts/min_load", experts.min_load);
+                scalar("experts/overflow", experts.overflow as f64);
+            }
             scalar("time/step_seconds", record.step_seconds);
             scalar("time/data_seconds", record.data_seconds);
             writer.flush();

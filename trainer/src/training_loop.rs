@@ -112,6 +112,7 @@ fn finish<E: Engine>(
         lr,
         step_seconds,
         data_seconds,
+        experts: output.experts,
     });
     if !output.loss.is_finite() || !output.grad_norm.is_finite() {
         let message = format!(

@@ -3,7 +3,7 @@ use std::cell::Cell;
 use titan_recipes::tables::schedule::ScheduleKind;
 
 use super::*;
-use crate::engine::StepOutput;
+use crate::engine::{ExpertLoad, StepOutput};
 
 /// An engine without mathematics: the loss falls by one per step. With `lag`, it refuses to be read before the
 /// next step is under way, as a device with a queue would make the loop wait.
@@ -38,8 +38,13 @@ impl Engine for FakeEngine {
 
     fn read(&mut self, (step, stop): Self::Pending) -> Result<StepOutput, Failure> {
         let loss = if self.nan_at == Some(step) { f64::NAN } else { 100.0 - step as f64 };
-        Ok(StepOutput { loss, grad_norm: 1.0, stop })
+        Ok(StepOutput { loss, grad_norm: 1.0, stop, experts: Some(load(step)) })
     }
+}
+
+/// The load of two experts in a step.
+fn load(step: u64) -> ExpertLoad {
+    ExpertLoad { load: vec![1.5, 0.5], max_load: 1.75, min_load: 0.25, overflow: step }
 }
 
 fn plan(steps: u64) -> LoopPlan {
@@ -76,6 +81,7 @@ fn every_step_is_reported_once_and_in_order_with_and_without_a_queue() {
         assert_eq!(result, Ok(Outcome { ending: Ending::Completed, step: 5 }));
         assert_eq!(seen.iter().map(|s| s.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
         assert!(seen.iter().all(|s| s.data_seconds == 0.25 && s.step_seconds >= 0.0));
+        assert!(seen.iter().all(|s| s.experts == Some(load(s.step))));
     }
 }
 

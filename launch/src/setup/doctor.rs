@@ -16,7 +16,7 @@ use super::interpreter::{self, task};
 use super::progress::human_bytes;
 use super::requirements::{TORCH_VERSION, Variant};
 use super::store::{Health, Store};
-use super::{PythonEnv, SetupError, Variables, disk, select, store};
+use super::{PythonEnv, SetupError, Variables, compiler, disk, select, store};
 
 /// What to look at.
 pub(crate) struct Request<'a> {
@@ -96,6 +96,7 @@ pub(crate) fn doctor(request: &Request<'_>) -> Result<DoctorReport, SetupError> 
         memory(),
         shared_memory(),
         open_files(),
+        compiler(request.variables),
         space("working folder", request.working_dir, 1_000_000_000),
     ];
     let env = python(request, &mut checks)?;
@@ -178,6 +179,18 @@ fn open_files() -> Check {
             Check::bad("open files", State::Warn, detail, Some("ulimit -n 65536".to_owned()))
         }
         _ => Check::ok("open files", detail),
+    }
+}
+
+/// Most runs need none, so a machine without one is no obstacle.
+fn compiler(variables: &Variables) -> Check {
+    const NAME: &str = "C++ compiler";
+    match compiler::find(variables) {
+        Ok(found) => Check::ok(NAME, found.path.display().to_string()),
+        Err(missing) => {
+            let detail = format!("{missing}; only needed for [compile]");
+            Check::bad(NAME, State::Warn, detail, Some(compiler::REMEDY.to_owned()))
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod attempt;
 mod child;
+pub(crate) mod compiler;
 mod disk;
 mod doctor;
 mod engine;

@@ -15,15 +15,17 @@ use std::time::Instant;
 
 use serde::Serialize;
 use titan_datasets::{Corpus, Packing, TokenAccount, Tokenizer};
-use titan_parallelism::parameters;
+use titan_parallelism::{MeshDegrees, parameters};
 use titan_recipes::tables::env::EnvValue;
-use titan_recipes::{Layout, Loaded, Overrides, Purpose, Recipe, Secret};
+use titan_recipes::{Accelerator, Layout, Loaded, Overrides, Purpose, Recipe, Secret};
 use titan_trainer::spec::{DataFile, RunSpec};
 
 use crate::cli::TrainArgs;
 use crate::console::{Console, Style};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::setup::Variables;
+use crate::setup::compiler::{self, CXX, NoCompiler};
 use crate::{recipe_command, setup_command, words};
 use run_dir::{RunDir, occupied};
 
@@ -79,7 +81,7 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         return Err(not_free(path, &loaded));
     }
     let Loaded { recipe, layout, .. } = loaded;
-    let variables = worker_variables(&recipe)?;
+    let mut variables = worker_variables(&recipe)?;
     let data = check_data(&recipe, &layout)?;
     introduce(console, &recipe, &layout, &data, start);
     if args.dry_run {
@@ -89,6 +91,9 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         return Ok(Exit::Stopped);
     }
 
+    if *recipe.compile.enabled && *recipe.hardware.accelerator == Accelerator::Cpu {
+        name_compiler(&mut variables)?;
+    }
     let began = Instant::now();
     let environment = setup_command::ensure(console, &cancelled, false)?;
     let set_up = began.elapsed();
@@ -173,6 +178,31 @@ fn worker_variables(recipe: &Recipe) -> Result<Vec<(String, Secret)>, Failure> {
     variables.collect()
 }
 
+/// Makes sure that there is a compiler for compiled steps, and that the workers know which one: `variables` are theirs
+/// beside those of this process.
+fn name_compiler(variables: &mut Vec<(String, Secret)>) -> Result<(), Failure> {
+    let ours = variables.iter().map(|(name, value)| (name.into(), value.expose().into()));
+    let all: Variables = std::env::vars_os().chain(ours).collect();
+    let is_secret = variables.iter().any(|(name, _)| name == CXX);
+    match compiler::find(&all) {
+        Ok(_) if is_secret => {}
+        Ok(found) => variables.push((CXX.to_owned(), Secret::new(found.command))),
+        Err(missing) => {
+            let why = match missing {
+                NoCompiler::Named(_) if is_secret => {
+                    format!("what {CXX} in [env] names cannot be found")
+                }
+                missing => missing.to_string(),
+            };
+            let text = format!("`compile.enabled` = true needs a C++ compiler: {why}");
+            return Err(Failure::new(Exit::Environment, text)
+                .help(compiler::REMEDY)
+                .help("or write enabled = false in [compile]"));
+        }
+    }
+    Ok(())
+}
+
 /// The data of a run, checked.
 pub(crate) struct Data {
     corpus: Corpus,
@@ -213,16 +243,11 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         name: &'a str,
         steps: u64,
         world: u64,
-        mesh: Mesh,
+        mesh: MeshDegrees,
         global_batch: u64,
         accumulation: u64,
         parameters: titan_parallelism::Parameters,
         data: DataFacts,
-    }
-    #[derive(Serialize)]
-    struct Mesh {
-        replicate: u64,
-        shard: u64,
     }
     #[derive(Serialize)]
     struct DataFacts {
@@ -232,19 +257,19 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         trained_per_epoch: u64,
         remainder: u64,
     }
-    let parameters = parameters(&recipe.model);
+    let (parameters, mesh) = (parameters(&recipe.model), MeshDegrees::of(layout));
     console.line(format!(
-        "{}: {} with {} parameters, {} on {} (replicate {} x shard {})",
+        "{}: {} with {} parameters, {} on {} ({})",
         *recipe.name,
         *recipe.model.family,
         words::count(parameters.total as f64),
         words::plural(layout.world, "device"),
         *recipe.hardware.accelerator,
-        layout.replicate,
-        layout.shard,
+        words::axes(&mesh),
     ));
+    let reader = if layout.ranks_per_sequence() > 1 { "data-parallel rank" } else { "device" };
     console.line(format!(
-        "{} of {} sequences x {} tokens ({} per device, accumulation {})",
+        "{} of {} sequences x {} tokens ({} per {reader}, accumulation {})",
         words::plural(*recipe.training.steps, "step"),
         layout.global_batch,
         layout.sequence_length,
@@ -270,7 +295,7 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         name: &recipe.name,
         steps: *recipe.training.steps,
         world: layout.world,
-        mesh: Mesh { replicate: layout.replicate, shard: layout.shard },
+        mesh,
         global_batch: layout.global_batch,
         accumulation: layout.accumulation,
         parameters,

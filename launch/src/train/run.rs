@@ -120,7 +120,7 @@ impl Run<'_> {
             reached,
             workers,
             supervisor: Supervisor::new(world, grace),
-            progress: Progress::new(Assembler::new(meter), self.spec.steps),
+            progress: Progress::new(Assembler::new(meter), self.spec.steps, self.pairs_per_step()),
             ready: 0,
             ranks_ordered: Instant::now(),
             signals: 0,
@@ -128,6 +128,14 @@ impl Run<'_> {
         let verdict = session.follow(&events)?;
         session.workers.end_host(&events);
         session.conclude(verdict)
+    }
+
+    /// Pairs of token and expert of one step, over all layers.
+    fn pairs_per_step(&self) -> u64 {
+        let decoder = self.recipe.model.decoder();
+        let pairs = decoder
+            .and_then(|decoder| Some(*decoder.num_layers * *decoder.experts()?.experts_per_token));
+        self.layout.global_tokens().saturating_mul(pairs.unwrap_or(0))
     }
 
     fn log(&self, rank: usize) -> PathBuf {
@@ -205,7 +213,10 @@ impl Session<'_, '_> {
                     "torch and the engine",
                     Duration::from_secs_f64(*import_seconds),
                 );
-                console.spin("making the model");
+                console.spin(match self.run.spec.engine.compile {
+                    true => "making the model and compiling the step, which can take minutes",
+                    false => "making the model",
+                });
                 self.recorder
                     .event(&ledger::Event::Phase { phase: "import", seconds: *import_seconds })?;
             }
@@ -219,7 +230,7 @@ impl Session<'_, '_> {
                 }
             }
             Event::Rank(_, RankMessage::Step(step)) => {
-                if let Some(record) = self.progress.add(*step) {
+                if let Some(record) = self.progress.add(step.clone()) {
                     self.step_done(&record)?;
                 }
             }
@@ -247,9 +258,11 @@ impl Session<'_, '_> {
             return Err(Failure::new(Exit::Bug, text));
         }
         let detail = format!(
-            "{} ready, {}",
+            "{} ready, {}{}{}",
             words::plural(self.run.layout.world, "rank"),
-            words::plural(threads, "thread") + if self.run.layout.world > 1 { " each" } else { "" },
+            words::plural(threads, "thread"),
+            if self.run.layout.world > 1 { " each" } else { "" },
+            if self.run.spec.engine.compile { ", the step compiled" } else { "" },
         );
         self.run.console.phase("engine", &detail, took);
         self.run.console.bar(self.run.spec.steps, 0, "first step".to_owned());
@@ -286,6 +299,9 @@ impl Session<'_, '_> {
     /// Says how the run ended.
     fn conclude(&mut self, verdict: Verdict) -> Result<Exit, Failure> {
         self.run.console.clear();
+        if let Some(left_out) = self.progress.left_out() {
+            self.run.console.warning(&left_out);
+        }
         match verdict {
             Verdict::Completed => {
                 self.summarize("done");

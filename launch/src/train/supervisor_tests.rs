@@ -9,8 +9,15 @@ fn at(seconds: f64) -> Duration {
 }
 
 fn step(rank: usize, step: u64) -> Event {
-    let step =
-        RankStep { step, loss: 1.0, grad_norm: 1.0, lr: 0.1, step_seconds: 0.1, data_seconds: 0.0 };
+    let step = RankStep {
+        step,
+        loss: 1.0,
+        grad_norm: 1.0,
+        lr: 0.1,
+        step_seconds: 0.1,
+        data_seconds: 0.0,
+        experts: None,
+    };
     Event::Rank(rank, RankMessage::Step(step))
 }
 

@@ -9,7 +9,6 @@ use crate::source::Loc;
 use crate::tables::data::{BadRecord, Tokenizer};
 use crate::tables::launch::Backend;
 use crate::tables::model::{Family, Init};
-use crate::tables::optimizer::OptimizerName;
 
 /// Something that cannot be done: the setting, how the recipe asks for it, and what to write instead.
 struct Wish {
@@ -21,7 +20,7 @@ struct Wish {
 
 /// Every wish of a recipe that this version cannot fulfil.
 pub(crate) fn unable(r: &Recipe, is_broken: impl Fn(&str) -> bool) -> Vec<Diagnostic> {
-    let wishes = [model(r), machine(r), training(r), data(r), tables(r)];
+    let wishes = [model(r), machine(r), restarts(r), data(r), tables(r)];
     let wishes = wishes.into_iter().flatten().filter(|wish| !is_broken(wish.key));
     wishes.map(Wish::report).collect()
 }
@@ -59,7 +58,7 @@ fn model(r: &Recipe) -> Vec<Wish> {
 }
 
 fn machine(r: &Recipe) -> Vec<Wish> {
-    let (h, p) = (&r.hardware, &r.parallelism);
+    let h = &r.hardware;
     let mut wishes = Vec::new();
     if *h.accelerator != Accelerator::Cpu {
         let asked = format!("`hardware.accelerator` = \"{}\"", *h.accelerator);
@@ -70,30 +69,11 @@ fn machine(r: &Recipe) -> Vec<Wish> {
         let asked = format!("`hardware.slices` = {}", *h.slices);
         wishes.push(Wish::new("hardware.slices", asked, &h.slices.at, "leave slices out"));
     }
-    for (key, name, degree) in [
-        ("parallelism.expert", "expert", &p.expert),
-        ("parallelism.tensor", "tensor", &p.tensor),
-        ("parallelism.context", "context", &p.context),
-    ] {
-        if **degree > 1 {
-            let asked = format!("`parallelism.{name}` = {}", **degree);
-            wishes.push(Wish::new(key, asked, &degree.at, "use the axes replicate and shard"));
-        }
-    }
     wishes
 }
 
-fn training(r: &Recipe) -> Vec<Wish> {
+fn restarts(r: &Recipe) -> Vec<Wish> {
     let mut wishes = Vec::new();
-    if *r.optimizer.name == OptimizerName::Muon {
-        let instead = "write name = \"adamw\"";
-        let (asked, at) = ("`optimizer.name` = \"muon\"", &r.optimizer.name.at);
-        wishes.push(Wish::new("optimizer.name", asked, at, instead));
-    }
-    if *r.compile.enabled {
-        let (asked, at) = ("`compile.enabled` = true", &r.compile.enabled.at);
-        wishes.push(Wish::new("compile.enabled", asked, at, "write enabled = false"));
-    }
     if *r.elastic.max_restarts > 0 {
         let asked = format!("`elastic.max_restarts` = {}", *r.elastic.max_restarts);
         let at = &r.elastic.max_restarts.at;

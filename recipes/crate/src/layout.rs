@@ -44,6 +44,17 @@ impl Layout {
     pub fn data_parallel(&self) -> u64 {
         self.replicate * self.shard
     }
+
+    /// Ranks that work on the same sequences: one data-parallel rank.
+    pub fn ranks_per_sequence(&self) -> u64 {
+        self.context * self.tensor
+    }
+
+    /// Which of the data-parallel ranks a rank belongs to, where
+    /// `rank = ((replicate index x shard + shard index) x context + context index) x tensor + tensor index`.
+    pub fn data_rank(&self, rank: u64) -> u64 {
+        rank / self.ranks_per_sequence()
+    }
 }
 
 /// Degrees of the mesh axes that multiply to the world.
@@ -150,4 +161,36 @@ pub(crate) fn layout(recipe: &Recipe) -> Option<Layout> {
 pub(crate) fn nearest_global_batches(global: u64, step: u64) -> Vec<u64> {
     let below = global / step * step;
     [below, below + step].into_iter().filter(|n| *n > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_differ_in_context_and_tensor_index_alone_read_the_same_data() {
+        let (replicate, shard, context, tensor) = (2, 3, 2, 4);
+        let layout = Layout {
+            world: replicate * shard * context * tensor,
+            replicate,
+            shard,
+            context,
+            tensor,
+            expert: 1,
+            local_batch: 1,
+            accumulation: 1,
+            global_batch: replicate * shard,
+            sequence_length: 16,
+        };
+        let mut rank = 0;
+        for of_replicate in 0..replicate {
+            for of_shard in 0..shard {
+                for _ in 0..context * tensor {
+                    assert_eq!(layout.data_rank(rank), of_replicate * shard + of_shard, "{rank}");
+                    rank += 1;
+                }
+            }
+        }
+        assert_eq!((rank, layout.data_rank(rank - 1) + 1), (layout.world, layout.data_parallel()));
+    }
 }

@@ -243,7 +243,7 @@ pub(crate) fn read(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
     let hardware = Hardware::read(cx, root);
     let model = Model::read(cx, root);
     let flux = Flux::read(cx, root, &model);
-    let training = Training::read(cx, root, flux.as_ref());
+    let training = Training::read(cx, root, &model, flux.as_ref());
     Recipe {
         version,
         name,
@@ -255,7 +255,7 @@ pub(crate) fn read(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
         precision: Precision::read(cx, root),
         remat: Remat::read(cx, root),
         compile: Compile::read(cx, root),
-        data: Data::read(cx, root),
+        data: Data::read(cx, root, &model),
         validation: Validation::read(cx, root),
         checkpoint: Checkpoint::read(cx, root),
         metrics: Metrics::read(cx, root),

@@ -91,6 +91,14 @@ pub(super) const RANGES: &[Row] = &[
     row("", "\n[elastic]\ngrace_seconds = 7200\n", "31:17", ["at most 3600", "allowed: 1 to 3600"]),
     row("", "\n[checkpoint]\nkeep_last = 0\n", "31:13", ["at least 1, found 0", "allowed: 1 to"]),
     row("", "\n[schedule]\nfinal_fraction = 10\n", "31:18", ["from 0 to 1", "found 10"]),
+    row("[training]", "[training]\nz_loss = -1", "18:10", ["z_loss", "0 or greater, found -1"]),
+    row(
+        "",
+        "\n[parallelism]\nexpert_capacity_factor = 0.5\n",
+        "31:26",
+        ["at least 1, found 0.5", "\"dropless\""],
+    ),
+    row("[data]", "[data]\ndocument_end = -1", "28:16", ["at least 0, found -1", "allowed: 0 to"]),
 ];
 
 pub(super) const CHOICES: &[Row] = &[
@@ -113,6 +121,7 @@ pub(super) const CHOICES: &[Row] = &[
     ),
     row("", "\n[launch]\non = \"k8s\"\n", "31:6", ["no choice \"k8s\"", "\"gke\""]),
     row("[model]", "[model]\nsize = \"9b\"", "5:8", ["no choice \"9b\"", "\"8b\""]),
+    row("[training]", "[training]\nattention = \"sdpa\"", "18:13", ["sdpa", "mean \"fused\"?"]),
 ];
 
 pub(super) const KEYS: &[Row] = &[
@@ -135,6 +144,7 @@ pub(super) const KEYS: &[Row] = &[
     row("[data]", "[data]\nversion = 1", "28:1", ["unknown key", "top of the recipe"]),
     row("", "\n[fsdp]\nsize = 2\n", "30:2", ["unknown table [fsdp]", "parallelism"]),
     row("[model]", "[model]\nnum_experts = 8", "5:1", ["num_experts", "qwen3-moe"]),
+    row("[model]", "[model]\nload_balancing = \"bias\"", "5:1", ["load_balancing", "qwen3-moe"]),
     row("", "\n[flux]\nimage_size = 64\n", "30:2", ["[flux]", "llama3"]),
     row(
         "[training]",
@@ -179,6 +189,13 @@ pub(super) const RULES: &[Row] = &[
     row("", "\n[parallelism]\nreplicate = 3\n", "31:13", ["not a multiple of replicate 3", "1, 2"]),
     row("", "\n[parallelism]\nshard = 4\n", "31:9", ["not the world of 2 devices", "shard = 2"]),
     row("", "\n[parallelism]\nexpert = 2\n", "31:10", ["no experts", "leave expert out"]),
+    row(
+        "[training]",
+        "[training]\ndocument_mask = true",
+        "18:17",
+        ["without `data.document_end`", "document_end = 0"],
+    ),
+    row("[data]", "[data]\ndocument_end = 256", "28:16", ["vocab_size` = 256", "0 to 255"]),
     row(
         "devices = 2",
         "devices = 4\n[parallelism]\ntensor = 4",

@@ -29,6 +29,10 @@ class ExpertsConfig:
     experts_per_token: int
     intermediate_size: int
     """Inner width of one expert."""
+    load_balancing: str
+    """What keeps experts evenly busy: none, auxiliary-loss or bias; see `balancing.py`."""
+    load_balancing_coefficient: float
+    """Weight of the auxiliary loss, or step of the bias."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class ModelConfig:
     norm_eps: float
     tie_embeddings: bool
     init_std: float
+    attention: str
+    """How attention is computed: fused or plain; see `models/attention.py`."""
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "ModelConfig":
@@ -64,15 +70,28 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Degrees of the mesh axes; rank = replicate_index * shard + shard_index."""
+    """Degrees of the mesh axes, from the slowest network to the fastest: ranks count through tensor first."""
 
     replicate: int
+    """Copies of the model."""
     shard: int
+    """Ranks with data of their own that share the weights of one copy."""
+    context: int
+    """Ranks that share a sequence."""
+    tensor: int
+    """Ranks that share matrices."""
+    expert: int
+    """Ranks that share the experts of a block; divides shard * context * tensor."""
+
+    @property
+    def copy(self) -> int:
+        """Ranks that together hold one copy of the model."""
+        return self.shard * self.context * self.tensor
 
     @property
     def world(self) -> int:
         """Number of ranks."""
-        return self.replicate * self.shard
+        return self.replicate * self.copy
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,16 @@ class AdamWConfig:
 
 
 @dataclass(frozen=True)
+class MuonConfig:
+    """Values of `muon.Muon`: `momentum` is that of matrices, `betas` and `epsilon` are for the rest."""
+
+    momentum: float
+    betas: tuple[float, float]
+    epsilon: float
+    weight_decay: float
+
+
+@dataclass(frozen=True)
 class SGDConfig:
     """Values of `optimizers.SGD`."""
 
@@ -109,15 +138,24 @@ class EngineConfig:
     model: ModelConfig
     mesh: MeshConfig
     precision: PrecisionConfig
-    optimizer: AdamWConfig | SGDConfig
+    optimizer: AdamWConfig | MuonConfig | SGDConfig
     sequence_length: int
     """Tokens predicted per sequence; a sequence arrives with one token more."""
     local_batch: int
-    """Sequences per rank and micro-step."""
+    """Sequences per micro-step of the ranks that share data: all that differ along context and tensor alone.
+    """
     accumulation: int
     """Micro-steps per step."""
     global_tokens: int
     """Targets in one global batch, over all ranks and micro-steps: the denominator of the loss."""
+    z_loss: float
+    """Weight of the squared logarithm of the softmax's denominator; see `models/loss.py`."""
+    document_end: int | None
+    """Token that ends a document; attention then stays inside documents. None lets it cross them."""
+    expert_capacity_factor: float | None
+    """Rows that a rank can send to each rank of the expert axis, as a multiple of an even share; None for as
+    many as there can be.
+    """
     remat: str
     """What the backward pass computes again: none, selective or full; see `parallel/remat.py`."""
     gradient_clip: float | None
@@ -125,6 +163,8 @@ class EngineConfig:
     seed: int
     """Seed of the initial weights."""
     device: str
+    compile: bool
+    """Whether the forward and backward pass run as one compiled program; see `compiled.py`."""
     threads: int
     """Threads of torch inside this process."""
 
@@ -140,7 +180,7 @@ class EngineConfig:
         return cls(**fields)
 
 
-_OPTIMIZERS = {"adamw": AdamWConfig, "sgd": SGDConfig}
+_OPTIMIZERS = {"adamw": AdamWConfig, "muon": MuonConfig, "sgd": SGDConfig}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ class Device:
     """Backend of torch.distributed for tensors on this device."""
     asynchronous: bool
     """True if operations are queued: reading a result then waits for everything queued before it."""
+    compiler: str
+    """Backend of torch.compile for this device."""
     smallest_message: int
     """Bytes below which a message costs mostly latency, so that it had better travel with another."""
 
@@ -23,5 +25,11 @@ def device_by_name(name: str) -> Device:
     if name == "cpu":
         # Gloo over loopback: a collective costs half a millisecond whatever its size, and several on busy
         # cores, where ranks wait for each other to be scheduled.
-        return Device(torch.device("cpu"), backend="gloo", asynchronous=False, smallest_message=8 << 20)
+        return Device(
+            torch.device("cpu"),
+            backend="gloo",
+            asynchronous=False,
+            compiler="inductor",
+            smallest_message=8 << 20,
+        )
     raise ValueError(f"this engine cannot drive device {name!r}")

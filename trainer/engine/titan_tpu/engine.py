@@ -1,7 +1,7 @@
 """The engine: one object per rank that Rust drives step by step.
 
-Dimensions: A micro-steps, B sequences of this rank, T tokens of a sequence, V vocabulary; `tokens_ABS` has S
-= T + 1.
+Dimensions: A micro-steps, B sequences of this rank, S tokens that are read of a sequence, of which S - 1 are
+predicted, L layers with experts, E experts of each.
 """
 
 import math
@@ -10,15 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from titan_tpu.config import EngineConfig, Rendezvous
+from titan_tpu import balancing
+from titan_tpu.config import AdamWConfig, EngineConfig, Rendezvous, SGDConfig
 from titan_tpu.device import device_by_name
+from titan_tpu.micro_step import MicroStep
 from titan_tpu.models import build_model
+from titan_tpu.models.experts import Router
 from titan_tpu.models.initialization import initial_rows
-from titan_tpu.optimizers import build_optimizer
+from titan_tpu.muon import Muon, hidden_matrices
+from titan_tpu.optimizers import SGD, AdamW, Optimizer
 from titan_tpu.parallel import process_group
+from titan_tpu.parallel.context_parallel import spread_sequences
+from titan_tpu.parallel.expert_parallel import spread_experts
 from titan_tpu.parallel.mesh import build_mesh
 from titan_tpu.parallel.remat import rematerialise
 from titan_tpu.parallel.simple_fsdp import Precision, shard_parameters
+from titan_tpu.parallel.tensor_parallel import spread_matrices
 
 
 class Engine:
@@ -45,7 +52,10 @@ class Engine:
         self._mesh = build_mesh(config.mesh, rank)
         with torch.device("meta"):
             self.model = build_model(config.model)
-        self.layouts = shard_parameters(
+        spread_sequences(self.model, self._mesh)
+        parts = spread_matrices(self.model, self._mesh)
+        parts |= spread_experts(self.model, self._mesh, config.expert_capacity_factor)
+        self.placements = shard_parameters(
             self.model,
             self._mesh,
             Precision(getattr(torch, config.precision.compute), getattr(torch, config.precision.reduce)),
@@ -53,11 +63,46 @@ class Engine:
             lambda module, name, shape, start, stop: initial_rows(
                 module, name, shape, config.seed, start, stop
             ),
+            parts,
             recomputes_blocks=config.remat != "none",
         )
         rematerialise(self.model, config.remat)
         self._parameters = list(self.model.parameters())
-        self._optimizer = build_optimizer(self._parameters, config.optimizer)
+        self._biases = self._make_biases()
+        self._optimizer = self._build_optimizer()
+        self._micro_step = MicroStep(self.model, config, self._mesh, self._device.torch_device)
+        self._compiled = self._compile() if config.compile else None
+
+    def _compile(self):
+        # Imported here, for it brings the compiler along: a second that other runs need not wait.
+        from titan_tpu.compiled import CompiledMicroStep
+
+        shape_BS = (self._config.local_batch, self._config.sequence_length + 1)
+        tokens_BS = torch.zeros(shape_BS, dtype=torch.int32, device=self._device.torch_device)
+        inputs = self._micro_step.cut(tokens_BS)
+        return CompiledMicroStep(
+            self.model, self._micro_step, inputs, self._mesh.world, self._device.compiler
+        )
+
+    def _build_optimizer(self) -> Optimizer:
+        config = self._config.optimizer
+        if isinstance(config, AdamWConfig):
+            return AdamW(self._parameters, config)
+        if isinstance(config, SGDConfig):
+            return SGD(self._parameters, config)
+        matrices = hidden_matrices(self.model, self.placements)
+        return Muon(self._parameters, matrices, config, getattr(torch, self._config.precision.compute))
+
+    def _make_biases(self) -> list[Tensor]:
+        """One bias of each expert for each router, if the recipe balances experts by them."""
+        routers = [module for module in self.model.modules() if isinstance(module, Router)]
+        if not routers or self._config.model.experts.load_balancing != "bias":
+            return []
+        for router in routers:
+            router.bias_E = torch.zeros(
+                self._config.model.experts.num_experts, device=self._device.torch_device
+            )
+        return [router.bias_E for router in routers]
 
     @property
     def asynchronous(self) -> bool:
@@ -78,45 +123,65 @@ class Engine:
 
         for parameter in self._parameters:
             parameter.grad = None
-        loss = torch.zeros((), device=self._device.torch_device)
-        for tokens_BS in tokens_ABS:
-            loss += self._accumulate_gradients(tokens_BS)
-        totals = self._reduce_totals(loss, stop)
+        statistics = sum(self._accumulate_gradients(tokens_BS) for tokens_BS in tokens_ABS)
+        loss, square, stops, *loads = self._reduce_totals(statistics, stop)
         if config.gradient_clip is not None:
-            norm = totals[1].sqrt()
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, config.gradient_clip, norm)
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, config.gradient_clip, square.sqrt())
         self._optimizer.step(learning_rate)
-        return totals
+        handle = torch.stack((loss, square, stops))
+        if not loads:
+            return handle
+        pairs_LE, left_out_LE = loads
+        if self._biases:
+            balancing.move_biases(self._biases, pairs_LE, config.model.experts.load_balancing_coefficient)
+        return torch.cat((handle, balancing.summary(pairs_LE, left_out_LE)))
 
     def _accumulate_gradients(self, tokens_BS: Tensor) -> Tensor:
-        """Add one micro-step's gradients, summed over all ranks, to the shards; returns this rank's loss."""
-        loss = self.model(tokens_BS[:, :-1], tokens_BS[:, 1:]) / self._config.global_tokens
-        loss.backward()
-        return loss.detach()
+        """Add one micro-step's gradients, summed over all ranks, to the shards; returns this rank's
+        statistics (see `MicroStep.forward`).
+        """
+        inputs = self._micro_step.cut(tokens_BS)
+        if self._compiled is not None:
+            return self._compiled(inputs)
+        objective, statistics = self._micro_step.forward(*inputs)
+        objective.backward()
+        return statistics
 
-    def _reduce_totals(self, loss: Tensor, stop: bool) -> Tensor:
-        """[loss, squared gradient norm, ranks that wish to stop], summed over all ranks in one message.
+    def _reduce_totals(self, statistics: Tensor, stop: bool) -> tuple[Tensor, ...]:
+        """Loss, squared gradient norm, ranks that wish to stop, and of a mixture pairs_LE and left_out_LE,
+        summed over all ranks in one message.
 
         Replicas hold equal gradients, so each contributes its share: every element of the model is counted
         once.
         """
         norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in self._parameters])
         square = norm.square() / self._mesh.replicate.degree
-        return self._mesh.world.all_reduce(torch.stack((loss, square, loss.new_tensor(float(stop)))))
+        own = torch.cat((torch.stack((square, square.new_tensor(float(stop)))), statistics))
+        totals = self._mesh.world.all_reduce(own)
+        square, stops, loss = totals[:3].unbind()
+        if self._config.model.experts is None:
+            return loss, square, stops
+        loads_L2E = totals[3:].view(self._config.model.num_layers, 2, -1)
+        return loss, square, stops, *loads_L2E.unbind(dim=1)
 
-    def read(self, handle: Tensor) -> tuple[float, float, bool]:
-        """Wait for a step and return (loss, gradient norm, stop agreed), equal on all ranks.
+    def read(self, handle: Tensor) -> tuple[float, float, bool, tuple[list[float], int, float, float] | None]:
+        """Wait for a step and return (loss, gradient norm, stop agreed, experts), equal on all ranks.
 
         Loss in nats per token, mean over the global batch, before the update; norm over all parameters,
         before clipping; stop is true on all ranks at the same step as soon as one of them has wished it.
+        Experts, of a mixture: (load of each, pairs left out, largest load, smallest load); see
+        `balancing.summary`.
         """
-        loss, square, stops = handle.tolist()
-        return loss, math.sqrt(square), stops > 0
+        loss, square, stops, *experts = handle.tolist()
+        if not experts:
+            return loss, math.sqrt(square), stops > 0, None
+        left_out, largest, smallest, *load = experts
+        return loss, math.sqrt(square), stops > 0, (load, round(left_out), largest, smallest)
 
     def describe(self) -> dict[str, int]:
         """Parameters of the model, elements that this rank holds (padding included), and threads in use."""
         return {
-            "parameters_total": sum(layout.shape.numel() for layout in self.layouts.values()),
+            "parameters_total": sum(layout.shape.numel() for layout, _ in self.placements.values()),
             "parameters_local": sum(parameter.numel() for parameter in self._parameters),
             "threads": torch.get_num_threads(),
         }

@@ -3,10 +3,14 @@
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use serde_json::to_string;
-use titan_trainer::engine::{Engine, StepInput, StepOutput};
+use titan_trainer::engine::{Engine, ExpertLoad, StepInput, StepOutput};
 use titan_trainer::failure::{Failure, FailureClass};
 use titan_trainer::protocol::Rendezvous;
 use titan_trainer::spec::EngineConfig;
+
+/// What `read` of the engine returns: loss, gradient norm, whether to stop, and of a mixture of experts its load,
+/// overflow, largest and smallest load.
+type Read = (f64, f64, bool, Option<(Vec<f64>, u64, f64, f64)>);
 
 /// `titan_tpu.engine.Engine` of this rank.
 pub(crate) struct PythonEngine {
@@ -78,11 +82,17 @@ impl Engine for PythonEngine {
 
     fn read(&mut self, pending: Self::Pending) -> Result<StepOutput, Failure> {
         Python::attach(|py| {
-            let read = || -> PyResult<(f64, f64, bool)> {
+            let read = || -> PyResult<Read> {
                 self.object.bind(py).call_method1("read", (pending,))?.extract()
             };
-            let (loss, grad_norm, stop) = read().map_err(|error| failure(py, &error))?;
-            Ok(StepOutput { loss, grad_norm, stop })
+            let (loss, grad_norm, stop, experts) = read().map_err(|error| failure(py, &error))?;
+            let experts = experts.map(|(load, overflow, max_load, min_load)| ExpertLoad {
+                load,
+                max_load,
+                min_load,
+                overflow,
+            });
+            Ok(StepOutput { loss, grad_norm, stop, experts })
         })
     }
 }

@@ -13,7 +13,7 @@ use rustix::process::{Signal, kill_process_group};
 use titan_datasets::{Loader, Prefetcher};
 use titan_trainer::channel::{Lines, write_line};
 use titan_trainer::failure::{Failure, FailureClass};
-use titan_trainer::protocol::{Assignment, RankMessage, RankOrder};
+use titan_trainer::protocol::{Assignment, RankMessage, RankOrder, RankStep};
 use titan_trainer::training_loop::{self, LoopPlan, Outcome};
 
 use crate::host::{RankFiles, complain};
@@ -63,8 +63,8 @@ fn work(
     let run = assignment.run;
     let loader = Loader::open(&run.loader_config()).map_err(|error| (0, error.into()))?;
     let steps = 0..run.steps;
-    let mut batches =
-        Prefetcher::start(loader, rank, steps, PREFETCH).map_err(|error| (0, error.into()))?;
+    let mut batches = Prefetcher::start(loader, run.layout.data_rank(rank), steps, PREFETCH)
+        .map_err(|error| (0, error.into()))?;
     let mut engine =
         PythonEngine::new(py, &run.engine, rank, &assignment.rendezvous).map_err(|f| (0, f))?;
     let (parameters_total, parameters_local, threads) = engine.describe(py).map_err(|f| (0, f))?;
@@ -79,7 +79,11 @@ fn work(
     let plan = LoopPlan { first_step: 1, last_step: run.steps, learning_rate: run.learning_rate };
     let stop_wanted = || stop.load(Ordering::Relaxed);
     // If the launcher is gone, the thread that reads its orders ends this process.
-    let mut report = |step| drop(write_line(channel, &RankMessage::Step(step)));
+    let mut report = |mut step: RankStep| {
+        // All ranks have the same loads, and there is one for each of up to thousands of experts.
+        step.experts = step.experts.filter(|_| rank == 0);
+        drop(write_line(channel, &RankMessage::Step(step)));
+    };
     let Outcome { ending, step } = py.detach(|| {
         training_loop::run(&mut engine, &plan, &mut batches, &stop_wanted, &mut report)
     })?;

@@ -304,7 +304,7 @@ fn the_doctor_changes_nothing_and_says_what_to_do() {
     fs::remove_dir_all(env.python.ancestors().nth(2).unwrap().join("lib")).unwrap();
     assert!(line(&examine(false), "environment").detail.starts_with("damaged: "));
 
-    let wrong = machine.with("TITAN_PYTHON", "/nowhere");
+    let wrong = machine.with("TITAN_PYTHON", "/nowhere").with("CXX", "/nowhere/c++");
     let variables = wrong.variables();
     let working_dir = wrong.path("");
     let cancelled = &wrong.cancelled;
@@ -317,4 +317,12 @@ fn the_doctor_changes_nothing_and_says_what_to_do() {
     })
     .unwrap();
     assert_eq!((report.state, line(&report, "python").state), (State::Missing, State::Missing));
+    // Runs that are not compiled need no compiler.
+    let compiler = line(&report, "C++ compiler");
+    assert_eq!(compiler.state, State::Warn);
+    assert!(
+        compiler.detail.ends_with("cannot be found; only needed for [compile]"),
+        "{compiler:?}"
+    );
+    assert!(compiler.fix.unwrap().contains("apt install g++"));
 }

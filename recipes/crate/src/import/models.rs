@@ -236,6 +236,12 @@ fn write(draft: &mut Draft, flavor: &Flavor) {
     if let Some(size) = flavor.size {
         draft.put("model", "size", string(size));
     }
+    if flavor.family == "qwen3-moe" {
+        // A constant of TorchTitan's models, not a key of its configurations.
+        let why = "as TorchTitan balances experts";
+        draft.put_why("model", "load_balancing", string("bias"), why);
+        draft.put("model", "load_balancing_coefficient", "1e-3");
+    }
     for (key, value) in flavor.keys {
         let why = match *key {
             "rope_scaling" => "as TorchTitan scales every Llama 3",

@@ -17,7 +17,8 @@ use crate::tree::{Node, Table, Value};
 
 use keys::{Closed, Keys};
 pub(crate) use values::{
-    ABOVE_ZERO_FRACTION, BELOW_ONE, Bound, FRACTION, Kind, NOT_NEGATIVE, POSITIVE, Range, no_choice,
+    ABOVE_ZERO_FRACTION, AT_LEAST_ONE, BELOW_ONE, Bound, FRACTION, Kind, NOT_NEGATIVE, POSITIVE,
+    Range, no_choice,
 };
 
 /// What all tables share while a recipe is read.

@@ -81,6 +81,8 @@ pub(crate) const POSITIVE: Range =
     Range { least: Bound::Exclusive(0.0), most: Bound::Open, words: "greater than 0" };
 pub(crate) const NOT_NEGATIVE: Range =
     Range { least: Bound::Inclusive(0.0), most: Bound::Open, words: "0 or greater" };
+pub(crate) const AT_LEAST_ONE: Range =
+    Range { least: Bound::Inclusive(1.0), most: Bound::Open, words: "at least 1" };
 pub(crate) const FRACTION: Range =
     Range { least: Bound::Inclusive(0.0), most: Bound::Inclusive(1.0), words: "from 0 to 1" };
 pub(crate) const ABOVE_ZERO_FRACTION: Range = Range {
@@ -304,19 +306,20 @@ impl<'s> Section<'s, '_> {
         self.number_at(place, range, None)
     }
 
-    /// A number, or the word `none`, which reads as no number.
-    pub(crate) fn number_or_none(
+    /// A number, or a word, which reads as no number; `purpose` says what the word is for.
+    pub(crate) fn number_or_word(
         &mut self,
         key: &'static str,
+        word: &'static str,
+        purpose: &str,
         range: Range,
     ) -> Option<Item<Option<f64>>> {
-        const NONE: &str = "none";
-        let place = self.place(key, Kind::Number { range, word: Some(NONE) })?;
-        if is_word(place.node, NONE) {
+        let place = self.place(key, Kind::Number { range, word: Some(word) })?;
+        if is_word(place.node, word) {
             return Some(Item::written(None, place.node.at.clone()));
         }
-        let none = place.with(format_args!("\"{NONE}\""));
-        let item = self.number_at(place, range, Some(format!("to switch it off, write {none}")))?;
+        let written = place.with(format_args!("\"{word}\""));
+        let item = self.number_at(place, range, Some(format!("{purpose}, write {written}")))?;
         Some(Item { value: Some(item.value), at: item.at })
     }
 

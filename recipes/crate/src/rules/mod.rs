@@ -3,6 +3,7 @@
 //! that they take part in, as far as such values exist.
 
 mod batch;
+mod documents;
 mod experts;
 mod flux;
 mod mesh;
@@ -46,6 +47,7 @@ struct Rule {
 /// The rules of each module, in the order that they are checked: what a rule needs comes before it.
 const RULES: &[&[Rule]] = &[
     model::RULES,
+    documents::RULES,
     experts::RULES,
     flux::RULES,
     slices::RULES,

@@ -35,6 +35,12 @@ pub(super) fn whole(asked: &[Asked]) -> Value {
     let mut required = vec!["version"];
     required.extend(REQUIRED_TABLES);
     let mut conditions = vec![
+        condition_on(
+            "training",
+            "document_mask",
+            json!({ "const": true }),
+            json!({ "data": { "required": ["document_end"] } }),
+        ),
         condition(
             "schedule",
             "kind",
@@ -71,17 +77,16 @@ pub(super) fn exclusions(asked: &[Asked]) -> Vec<Value> {
         json!({ "hardware": { "properties": { "topology": false } } }),
     )];
     for (word, family) in Family::WORDS {
-        let mut model = json!({ "properties": { "size": { "enum": sizes(*family) } } });
+        let mut then = json!({ "model": { "properties": { "size": { "enum": sizes(*family) } } } });
         let own = asked_by(*family);
-        for key in asked.iter().filter(|asked| asked.table == "model") {
-            if !own.iter().any(|known| (known.table, known.key) == ("model", key.key)) {
-                model["properties"][key.key] = json!(false);
-            }
+        let is_own = |key: &Asked| own.iter().any(|o| (o.table, o.key) == (key.table, key.key));
+        // Whole tables that a family lacks are asked for all the same.
+        for key in asked.iter().filter(|key| !is_own(key)) {
+            then[key.table]["properties"][key.key] = json!(false);
         }
-        let then = match family {
-            Family::Flux => json!({ "model": model }),
-            _ => json!({ "model": model, "flux": false }),
-        };
+        if *family != Family::Flux {
+            then["flux"] = json!(false);
+        }
         rules.push(condition("model", "family", &[word], then));
     }
     rules
@@ -101,9 +106,14 @@ fn accelerators(of: impl Fn(Accelerator) -> bool) -> Vec<&'static str> {
 
 /// If a key of a table is one of some words, these properties hold.
 fn condition(table: &str, key: &str, words: &[&str], then: Value) -> Value {
+    condition_on(table, key, json!({ "enum": words }), then)
+}
+
+/// If a key of a table is there and of a form, these properties hold.
+fn condition_on(table: &str, key: &str, form: Value, then: Value) -> Value {
     json!({
         "if": {
-            "properties": { table: { "properties": { key: { "enum": words } }, "required": [key] } },
+            "properties": { table: { "properties": { key: form }, "required": [key] } },
             "required": [table],
         },
         "then": { "properties": then },

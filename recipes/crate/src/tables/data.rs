@@ -12,6 +12,7 @@ use crate::reader::{Context, POSITIVE, Section};
 use crate::shown::Shown;
 use crate::source::Item;
 use crate::tables::location::{self, Named};
+use crate::tables::model::{LANGUAGE_MODELS, MOST_VOCABULARY, Model};
 use crate::tree::{Node, Table, Value};
 use crate::words::{choice, nearest};
 
@@ -74,6 +75,9 @@ pub struct DataSource {
 pub struct Data {
     /// How text becomes tokens.
     pub tokenizer: Item<Tokenizer>,
+    /// The token that ends a document, of language models only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document_end: Option<Item<u64>>,
     /// What happens to a record that cannot be read.
     pub on_bad_record: Item<BadRecord>,
     /// Files and folders.
@@ -81,15 +85,25 @@ pub struct Data {
 }
 
 impl Data {
-    pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Self {
+    pub(crate) fn read(cx: &mut Context<'_>, root: &Table, model: &Model) -> Self {
         let mut t = cx.section(root, "data");
         let tokenizer = read_tokenizer(&mut t);
+        let document_end = match model.flux() {
+            None => {
+                let document_end = t.integer("document_end", 0, MOST_VOCABULARY - 1);
+                t.optional(document_end)
+            }
+            Some(_) => {
+                t.foreign("document_end", LANGUAGE_MODELS, model.family.at.clone());
+                None
+            }
+        };
         let on_bad_record = t.choice::<BadRecord>("on_bad_record");
         let on_bad_record = t.or(on_bad_record, BadRecord::Fail);
         let read = read_sources(&mut t, "data.sources");
         let sources = t.required(read, Vec::new(), EXAMPLE);
         t.finish();
-        Self { tokenizer, on_bad_record, sources }
+        Self { tokenizer, document_end, on_bad_record, sources }
     }
 }
 

@@ -15,7 +15,9 @@ use crate::words::{Choice, choice};
 mod decoder;
 mod flux;
 
-pub use decoder::{Decoder, Experts, FeedForward, RopeConstants, RopeScaling, RopeScalingKind};
+pub use decoder::{
+    Decoder, Experts, FeedForward, LoadBalancing, RopeConstants, RopeScaling, RopeScalingKind,
+};
 pub use flux::FluxTransformer;
 
 choice! {
@@ -105,15 +107,28 @@ impl Model {
 
 // The ranges are far beyond any published model, and small enough that parameters, and FLOPs per token with the
 // longest sequence, fit in 64 bits: nothing downstream can overflow.
+pub(crate) const MOST_VOCABULARY: u64 = 1 << 24;
 pub(crate) const MOST_HIDDEN: u64 = 1 << 20;
 pub(crate) const MOST_HEADS: u64 = 1 << 12;
 pub(crate) const MOST_HEAD_DIM: u64 = 1 << 12;
 pub(crate) const MOST_LAYERS: u64 = 1 << 12;
 pub(crate) const MOST_INTERMEDIATE: u64 = 1 << 22;
 
+/// All families but flux.
+pub(crate) const LANGUAGE_MODELS: &str = "language models";
+
 /// Keys that not every family has, for who writes them elsewhere.
 const KEYS_OF_KINDS: &[(&str, &[&str])] = &[
-    ("the family qwen3-moe", &["num_experts", "experts_per_token", "expert_intermediate_size"]),
+    (
+        "the family qwen3-moe",
+        &[
+            "num_experts",
+            "experts_per_token",
+            "expert_intermediate_size",
+            "load_balancing",
+            "load_balancing_coefficient",
+        ],
+    ),
     ("dense models; an expert has expert_intermediate_size", &["intermediate_size"]),
     (
         "the family llama3",
@@ -138,7 +153,7 @@ const KEYS_OF_KINDS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "language models",
+        LANGUAGE_MODELS,
         &["vocab_size", "num_layers", "num_kv_heads", "head_dim", "norm_eps", "tie_embeddings"],
     ),
 ];

@@ -152,15 +152,15 @@ fn a_key_of_a_table_at_the_top() {
 #[test]
 fn a_key_of_a_later_version() {
     check(
-        &with("parallelism", "tensor = 2"),
+        &with("data", "on_bad_record = \"skip\""),
         expect![[r#"
-            error: this version cannot train with `parallelism.tensor` = 2
-              --> r.toml:30:10
+            error: this version cannot train with `data.on_bad_record` = "skip"
+              --> r.toml:27:17
                |
-            30 | tensor = 2
-               |          ^ not supported yet
+            27 | on_bad_record = "skip"
+               |                 ^^^^^^ not supported yet
                |
-               = help: use the axes replicate and shard; `recipe check`, `plan` and `mfu` take it as it is
+               = help: write on_bad_record = "fail"; `recipe check`, `plan` and `mfu` take it as it is
         "#]],
     );
 }
@@ -299,14 +299,14 @@ fn a_table_in_a_table() {
     check(
         &with("training.extra", "steps = 3"),
         expect![[r#"
-        error: unknown key `extra` in [training]
-          --> r.toml:29:11
-           |
-        29 | [training.extra]
-           |           ^^^^^ unknown
-           |
-           = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed
-    "#]],
+            error: unknown key `extra` in [training]
+              --> r.toml:29:11
+               |
+            29 | [training.extra]
+               |           ^^^^^ unknown
+               |
+               = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed, attention, z_loss, document_mask
+        "#]],
     );
 }
 

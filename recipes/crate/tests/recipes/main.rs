@@ -16,6 +16,7 @@ mod families;
 mod files;
 mod keys;
 mod kinds;
+mod language;
 mod locations;
 mod missing;
 mod origins;

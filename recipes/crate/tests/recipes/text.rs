@@ -116,26 +116,26 @@ fn text_that_is_not_ascii() {
     check(
         &with("training", "\"größe\" = 3"),
         expect![[r#"
-        error: unknown key `größe` in [training]
-          --> r.toml:18:1
-           |
-        18 | "größe" = 3
-           | ^^^^^^^ unknown
-           |
-           = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed
-    "#]],
+            error: unknown key `größe` in [training]
+              --> r.toml:18:1
+               |
+            18 | "größe" = 3
+               | ^^^^^^^ unknown
+               |
+               = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed, attention, z_loss, document_mask
+        "#]],
     );
     check(
         &with("training", "\"😀\" = 3"),
         expect![[r#"
-        error: unknown key `😀` in [training]
-          --> r.toml:18:1
-           |
-        18 | "😀" = 3
-           | ^^^^ unknown
-           |
-           = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed
-    "#]],
+            error: unknown key `😀` in [training]
+              --> r.toml:18:1
+               |
+            18 | "😀" = 3
+               | ^^^^ unknown
+               |
+               = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed, attention, z_loss, document_mask
+        "#]],
     );
 }
 
@@ -156,26 +156,26 @@ fn characters_that_cannot_be_seen() {
     check(
         &with("training", "\"a\u{202e}b\" = 3"),
         expect![[r#"
-        error: unknown key `a\u{202e}b` in [training]
-          --> r.toml:18:1
-           |
-        18 | "a�b" = 3
-           | ^^^^^ unknown
-           |
-           = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed
-    "#]],
+            error: unknown key `a\u{202e}b` in [training]
+              --> r.toml:18:1
+               |
+            18 | "a�b" = 3
+               | ^^^^^ unknown
+               |
+               = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed, attention, z_loss, document_mask
+        "#]],
     );
     check(
         &with("training", "\"\\u001b[31m\\n\\u009b\" = 3 # \u{9b}31m"),
         expect![[r#"
-        error: unknown key `\u{1b}[31m\n\u{9b}` in [training]
-          --> r.toml:18:1
-           |
-        18 | "\u001b[31m\n\u009b" = 3 # ·31m
-           | ^^^^^^^^^^^^^^^^^^^^ unknown
-           |
-           = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed
-    "#]],
+            error: unknown key `\u{1b}[31m\n\u{9b}` in [training]
+              --> r.toml:18:1
+               |
+            18 | "\u001b[31m\n\u009b" = 3 # ·31m
+               | ^^^^^^^^^^^^^^^^^^^^ unknown
+               |
+               = help: the keys of [training] are: steps, sequence_length, local_batch, global_batch, gradient_clip, seed, attention, z_loss, document_mask
+        "#]],
     );
 }
 

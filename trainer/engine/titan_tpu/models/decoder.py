@@ -1,17 +1,32 @@
 """What all decoder-only families are: a stack of pre-norm blocks between an embedding and an output head.
 
-A family says what its feed-forward layer is and whether queries and keys are normalised. Attribute names
-are those of Hugging Face's classes, so state dicts are interchangeable. Dimensions as in `layers.py`: B
-sequences, T tokens, D hidden size, R rotated pairs, V vocabulary.
+A family says what its feed-forward layer is and whether queries and keys are normalised. Attribute names are
+those of Hugging Face's classes, so state dicts are interchangeable. Dimensions as in `layers.py`: B
+sequences, T tokens, D hidden size, R rotated pairs, V vocabulary; and, where ranks share sequences, N tokens
+of a sequence that a rank works on outside of attention.
 """
 
 import math
+from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from titan_tpu.config import ModelConfig
-from titan_tpu.models.layers import Attention, Embedding, Linear, RMSNorm, rotary_tables
+from titan_tpu.models.attention import Attention
+from titan_tpu.models.layers import Embedding, Linear, RMSNorm, rotary_tables
 from titan_tpu.models.loss import linear_cross_entropy_sum
+
+
+class Sums(NamedTuple):
+    """What a language model has to say of its tokens, summed over B and T."""
+
+    objective: Tensor
+    """What is minimised: cross entropy and, if it is on, the z-loss."""
+    cross_entropy: Tensor
+    """In nats; carries no gradient."""
+    loads_L3E: Tensor | None
+    """Of L layers with experts; see `experts.SparseMoe`."""
 
 
 class DecoderLayer(nn.Module):
@@ -32,10 +47,15 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
 
-    def forward(self, x_BTD: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
-        """x_BTD -> x_BTD."""
-        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), cos_TR, sin_TR)
-        return x_BTD + self.mlp(self.post_attention_layernorm(x_BTD))
+    def forward(
+        self, x_BND: Tensor, cos_TR: Tensor, sin_TR: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """x_BND -> x_BND, and the loads of the experts if the feed-forward layer has some."""
+        x_BND = x_BND + self.self_attn(self.input_layernorm(x_BND), cos_TR, sin_TR, mask)
+        y_BND, load_3E = self.mlp(self.post_attention_layernorm(x_BND)), None
+        if isinstance(y_BND, tuple):
+            y_BND, load_3E = y_BND
+        return x_BND + y_BND, load_3E
 
 
 class DecoderModel(nn.Module):
@@ -48,13 +68,19 @@ class DecoderModel(nn.Module):
         self.layers = nn.ModuleList(layer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        """tokens_BT -> x_BTD, normalised."""
-        cos_TR, sin_TR = rotary_tables(self.config, tokens_BT.shape[1], tokens_BT.device)
-        x_BTD = self.embed_tokens(tokens_BT)
+    def forward(
+        self, tokens_BN: Tensor, positions_T: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """tokens_BN -> x_BND, normalised, and loads_L3E."""
+        if positions_T is None:
+            positions_T = torch.arange(tokens_BN.shape[1], device=tokens_BN.device)
+        cos_TR, sin_TR = rotary_tables(self.config, positions_T)
+        x_BND = self.embed_tokens(tokens_BN)
+        loads = []
         for layer in self.layers:
-            x_BTD = layer(x_BTD, cos_TR, sin_TR)
-        return self.norm(x_BTD)
+            x_BND, load_3E = layer(x_BND, cos_TR, sin_TR, mask)
+            loads.append(load_3E)
+        return self.norm(x_BND), None if loads[0] is None else torch.stack(loads)
 
 
 class DecoderForCausalLM(nn.Module):
@@ -69,13 +95,21 @@ class DecoderForCausalLM(nn.Module):
         if config.tie_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> Tensor:
-        """tokens_BT -> logits_BTV of the token after each position, in the type of the weights.
+    def forward(
+        self,
+        tokens_BN: Tensor,
+        targets_BN: Tensor | None = None,
+        positions_T: Tensor | None = None,
+        mask: Tensor | None = None,
+        z_loss: float = 0.0,
+    ) -> Tensor | Sums:
+        """tokens_BN -> logits_BNV of the token after each position, in the type of the weights.
 
-        With `targets_BT`, the sum over B and T of -log softmax(logits)[target] instead, without ever
-        holding all logits; see `loss.linear_cross_entropy_sum`.
+        With `targets_BN`, `Sums` of these targets instead, without ever holding all logits; see
+        `loss.linear_cross_entropy_sum`. Attention sees `positions_T`, by default 0, 1, ..., through `mask`
+        (see `attention.attention`), by default a causal one.
         """
-        x_BTD = self.model(tokens_BT)
-        if targets_BT is None:
-            return self.lm_head(x_BTD)
-        return linear_cross_entropy_sum(x_BTD, self.lm_head.weight, targets_BT)
+        x_BND, loads_L3E = self.model(tokens_BN, positions_T, mask)
+        if targets_BN is None:
+            return self.lm_head(x_BND)
+        return Sums(*linear_cross_entropy_sum(x_BND, self.lm_head.weight, targets_BN, z_loss), loads_L3E)

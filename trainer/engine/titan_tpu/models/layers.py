@@ -77,14 +77,13 @@ def rotary_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
     return frequencies_R * (kept_R + (1 - kept_R) / scaling.factor)
 
 
-def rotary_tables(config: ModelConfig, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every position below `length`, each [T, R] in float32.
+def rotary_tables(config: ModelConfig, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of these positions, each [T, R] in float32.
 
-    Computed in each forward pass: it costs microseconds, a compiler folds it into a constant, and there is no
-    buffer to move between devices or to keep out of checkpoints.
+    Computed in each forward pass: it costs microseconds, and there is no buffer to move between devices or to
+    keep out of checkpoints.
     """
-    positions_T = torch.arange(length, dtype=torch.float32, device=device)
-    angles_TR = torch.outer(positions_T, rotary_frequencies(config, device))
+    angles_TR = torch.outer(positions_T.float(), rotary_frequencies(config, positions_T.device))
     return angles_TR.cos(), angles_TR.sin()
 
 
@@ -103,44 +102,6 @@ def rotate(x_BTHC: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
         dim=-1,
     )
     return rotated_BTHC.to(x_BTHC.dtype)
-
-
-class Attention(nn.Module):
-    """Causal grouped-query attention (Ainslie et al., arXiv 2305.13245): H / K query heads per key head.
-
-    With `qk_norm` each head of the queries and keys is normalised before it is rotated (Qwen3, arXiv
-    2505.09388).
-    """
-
-    def __init__(self, config: ModelConfig, output_std: float, qk_norm: bool):
-        super().__init__()
-        self.head_dim = config.head_dim
-        query_size = config.num_heads * config.head_dim
-        kv_size = config.num_kv_heads * config.head_dim
-        self.q_proj = Linear(config.hidden_size, query_size, config.init_std)
-        self.k_proj = Linear(config.hidden_size, kv_size, config.init_std)
-        self.v_proj = Linear(config.hidden_size, kv_size, config.init_std)
-        self.o_proj = Linear(query_size, config.hidden_size, output_std)
-        self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if qk_norm else None
-        self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if qk_norm else None
-
-    def forward(self, x_BTD: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
-        """x_BTD -> x_BTD. The softmax runs in float32 inside torch's kernel, whatever the type of x."""
-        q_BTHC = self.q_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
-        k_BTKC = self.k_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
-        v_BTKC = self.v_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
-        if self.q_norm is not None:
-            q_BTHC, k_BTKC = self.q_norm(q_BTHC), self.k_norm(k_BTKC)
-        q_BTHC = rotate(q_BTHC, cos_TR, sin_TR)
-        k_BTKC = rotate(k_BTKC, cos_TR, sin_TR)
-        y_BHTC = F.scaled_dot_product_attention(
-            q_BTHC.transpose(1, 2),
-            k_BTKC.transpose(1, 2),
-            v_BTKC.transpose(1, 2),
-            is_causal=True,
-            enable_gqa=True,
-        )
-        return self.o_proj(y_BHTC.transpose(1, 2).flatten(2))
 
 
 class SwiGLU(nn.Module):

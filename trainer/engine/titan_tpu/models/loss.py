@@ -1,5 +1,5 @@
-"""The training loss. Dimensions: B sequences, T tokens, N tokens of all sequences, D hidden size, V
-vocabulary.
+"""The training loss. Dimensions: B sequences, T tokens, N tokens of all sequences, n those of a part, D
+hidden size, V vocabulary.
 """
 
 import torch
@@ -20,47 +20,64 @@ def cross_entropy_sum(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     return F.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten().long(), reduction="sum")
 
 
-def linear_cross_entropy_sum(x_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor) -> Tensor:
-    """`cross_entropy_sum` of the logits x W^T.
+def linear_cross_entropy_sum(
+    x_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, z_loss: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """What is minimised, and `cross_entropy_sum`, of the logits x W^T; the latter carries no gradient.
 
-    Where there are more than `LARGEST_LOGITS` of them they are made part by part, and their gradient is
+    `z_loss` is the weight of the squared log of the softmax's denominator, which keeps logits from drifting
+    (Chowdhery et al., arXiv 2204.02311, section 5).
+
+    Where there are more than `LARGEST_LOGITS` logits they are made part by part, and their gradient is
     worked out at once: with a vocabulary of 150,000 the logits of 16,000 tokens would take 10 GB, and
     their gradient as much again.
     """
-    if targets_BT.numel() * weight_VD.shape[0] <= LARGEST_LOGITS:
-        return cross_entropy_sum(F.linear(x_BTD, weight_VD), targets_BT)
-    total, *_ = _ChunkedCrossEntropy.apply(x_BTD.flatten(0, 1), weight_VD, targets_BT.flatten())
-    return total
+    if targets_BT.numel() * weight_VD.shape[0] > LARGEST_LOGITS:
+        flat = (x_BTD.flatten(0, 1), weight_VD, targets_BT.flatten(), z_loss)
+        objective, cross_entropy, *_ = _ChunkedCrossEntropy.apply(*flat)
+        return objective, cross_entropy
+    logits_BTV = F.linear(x_BTD, weight_VD)
+    objective = cross_entropy_sum(logits_BTV, targets_BT)
+    cross_entropy = objective.detach()
+    if z_loss > 0:
+        objective = objective + z_loss * logits_BTV.float().logsumexp(dim=-1).square().sum()
+    return objective, cross_entropy
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """(x_ND, weight_VD, targets_N) -> the sum of cross entropies; backward scales what forward has kept."""
+    """(x_ND, weight_VD, targets_N, z_loss) -> the objective and the sum of cross entropies; backward scales
+    what forward has kept.
+    """
 
     @staticmethod
-    def forward(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, z_loss: float) -> tuple[Tensor, ...]:
         total = x_ND.new_zeros((), dtype=torch.float32)
-        x_gradient_ND = torch.empty_like(x_ND)
+        z_total = x_ND.new_zeros((), dtype=torch.float32)
+        x_gradients = []
         # Summed in float32 over many parts, whatever the type of the weights is.
         weight_gradient_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         rows = max(1, LARGEST_LOGITS // weight_VD.shape[0])
-        for start in range(0, len(x_ND), rows):
-            part = slice(start, start + rows)
-            logits_nV = F.linear(x_ND[part], weight_VD).float()
-            targets_n1 = targets_N[part].long().unsqueeze(1)
+        for x_nD, targets_n in zip(x_ND.split(rows), targets_N.split(rows), strict=True):
+            logits_nV = F.linear(x_nD, weight_VD).float()
+            targets_n1 = targets_n.long().unsqueeze(1)
             logsumexp_n1 = logits_nV.logsumexp(dim=1, keepdim=True)
             total += (logsumexp_n1 - logits_nV.gather(1, targets_n1)).sum()
-            # softmax(logits) - one_hot(target)
+            # softmax(logits) * (1 + 2 z logsumexp) - one_hot(target)
             gradient_nV = (logits_nV - logsumexp_n1).exp_()
+            if z_loss > 0:
+                z_total += logsumexp_n1.square().sum()
+                gradient_nV *= 1 + 2 * z_loss * logsumexp_n1
             gradient_nV.scatter_add_(1, targets_n1, -torch.ones_like(targets_n1, dtype=torch.float32))
             gradient_nV = gradient_nV.to(x_ND.dtype)
-            x_gradient_ND[part] = gradient_nV @ weight_VD
-            weight_gradient_VD += gradient_nV.T @ x_ND[part]
-        return total, x_gradient_ND, weight_gradient_VD.to(weight_VD.dtype)
+            x_gradients.append(gradient_nV @ weight_VD)
+            weight_gradient_VD += gradient_nV.T @ x_nD
+        gradients = (torch.cat(x_gradients), weight_gradient_VD.to(weight_VD.dtype))
+        return total + z_loss * z_total, total, *gradients
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:
-        _, x_gradient_ND, weight_gradient_VD = output
-        ctx.mark_non_differentiable(x_gradient_ND, weight_gradient_VD)
+        _, cross_entropy, x_gradient_ND, weight_gradient_VD = output
+        ctx.mark_non_differentiable(cross_entropy, x_gradient_ND, weight_gradient_VD)
         ctx.save_for_backward(x_gradient_ND, weight_gradient_VD)
 
     @staticmethod
@@ -70,5 +87,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return (
             x_gradient_ND * scale.to(x_gradient_ND.dtype),
             weight_gradient_VD * scale.to(weight_gradient_VD.dtype),
+            None,
             None,
         )

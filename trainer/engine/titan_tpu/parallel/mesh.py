@@ -50,38 +50,78 @@ class Axis:
         ops = torch.ops._c10d_functional
         return ops.wait_tensor(ops.all_reduce(x.contiguous(), "sum", self.group_name))
 
+    def all_to_all(self, x: Tensor) -> Tensor:
+        """Part i of x goes to rank i, and part j of the result comes from rank j: [degree * n, ...] -> the
+        same shape.
+        """
+        if self.degree == 1:
+            return x
+        ops = torch.ops._c10d_functional
+        parts = [x.shape[0] // self.degree] * self.degree
+        return ops.wait_tensor(ops.all_to_all_single(x.contiguous(), parts, parts, self.group_name))
+
 
 @dataclass(frozen=True)
 class Mesh:
-    """The axes of this rank, and all ranks together as one more axis."""
+    """The axes of this rank.
+
+    World = replicate x shard x context x tensor. The other axes combine these: they are the ranks that a
+    collective of some kind has to reach.
+    """
 
     replicate: Axis
     """Ranks that hold the same shard of every parameter."""
-    shard: Axis
-    """Ranks that together hold one copy of every parameter."""
+    copy: Axis
+    """Ranks that together hold one copy of the model; no two of them work on the same tokens."""
+    fully_shard: Axis
+    """Those of a copy at one place along tensor (shard x context): they hold the same part of each matrix."""
+    context: Axis
+    """Ranks that share sequences."""
+    tensor: Axis
+    """Ranks that share matrices, and the sequences between the matrices."""
+    expert: Axis
+    """Ranks that share the experts of a block: neighbours within a copy."""
+    expert_shard: Axis
+    """Those of a copy at one place along expert: they hold the same experts."""
     world: Axis
 
 
 def build_mesh(config: MeshConfig, rank: int) -> Mesh:
-    """Arrange the ranks as rank = replicate_index * shard + shard_index.
+    """Arrange the ranks as rank = ((replicate * S + shard) * C + context) * T + tensor, for degrees S, C, T.
 
     If there is more than one rank the default process group must exist, and all ranks must call this
     together.
     """
-    ranks = torch.arange(config.world).view(config.replicate, config.shard)
-    replicate_index, shard_index = divmod(rank, config.shard)
-    return Mesh(
-        replicate=_build_axis("titan_replicate", ranks.t().tolist(), replicate_index),
-        shard=_build_axis("titan_shard", ranks.tolist(), shard_index),
-        world=_build_axis("titan_world", [ranks.flatten().tolist()], rank),
-    )
+    ranks = torch.arange(config.world)
+    copies = ranks.view(config.replicate, config.copy)
+    mesh = ranks.view(-1, config.context, config.tensor)
+    # In each, the ranks of one row are neighbours along the axis.
+    groups = {
+        "world": ranks.view(1, -1),
+        "replicate": copies.t(),
+        "copy": copies,
+        "fully_shard": copies.unflatten(1, (-1, config.tensor)).transpose(1, 2).flatten(0, 1),
+        "context": mesh.transpose(1, 2).flatten(0, 1),
+        "tensor": mesh.flatten(0, 1),
+        "expert": ranks.view(-1, config.expert),
+        "expert_shard": copies.unflatten(1, (-1, config.expert)).transpose(1, 2).flatten(0, 1),
+    }
+    made: dict[str, dist.ProcessGroup] = {}
+    return Mesh(**{name: _build_axis(name, rows.tolist(), rank, made) for name, rows in groups.items()})
 
 
-def _build_axis(name: str, groups: list[list[int]], index: int) -> Axis:
-    """The axis along which the ranks of each list in `groups` are neighbours; `index` is our place in it."""
-    degree = len(groups[0])
-    if degree > 1:
-        # One list holds all ranks: the default group serves, and no further connections are made.
-        group = dist.group.WORLD if len(groups) == 1 else dist.new_subgroups_by_enumeration(groups)[0]
-        _register_process_group(name, group)
-    return Axis(name, degree, index)
+def _build_axis(name: str, groups: list[list[int]], rank: int, made: dict[str, dist.ProcessGroup]) -> Axis:
+    """The axis along which the ranks of each list in `groups` are neighbours.
+
+    `made` remembers process groups, for axes that join the same ranks.
+    """
+    own = next(group for group in groups if rank in group)
+    axis = Axis(f"titan_{name}", len(own), own.index(rank))
+    if axis.degree > 1:
+        key = str(groups)
+        if key not in made:
+            # One list holds all ranks: the default group serves, and no further connections are made.
+            whole = len(groups) == 1
+            made[key] = dist.group.WORLD if whole else dist.new_subgroups_by_enumeration(groups)[0]
+        _register_process_group(axis.group_name, made[key])
+    return axis

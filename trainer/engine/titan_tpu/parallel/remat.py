@@ -6,10 +6,12 @@ weights again when it is computed again, so they are not kept either.
 """
 
 import functools
+from collections import deque
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 _KEPT = {
     torch.ops.aten.mm.default,
@@ -35,8 +37,39 @@ def rematerialise(model: nn.Module, policy: str) -> None:
                 module.__class__ = _rematerialised_class(type(module), policy)
 
 
-def _policy(_, op, *args, **kwargs) -> CheckpointPolicy:
-    return CheckpointPolicy.MUST_SAVE if op in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+class _Keep(TorchDispatchMode):
+    """Keeps the results of some operators, in their order."""
+
+    def __init__(self, kept: deque):
+        super().__init__()
+        self._kept = kept
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        result = operator(*args, **(kwargs or {}))
+        if operator in _KEPT:
+            self._kept.append(torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, result))
+        return result
+
+
+class _Reuse(TorchDispatchMode):
+    """Takes what was kept for the result of the same operators, which are called in the same order."""
+
+    def __init__(self, kept: deque):
+        super().__init__()
+        self._kept = kept
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        return self._kept.popleft() if operator in _KEPT else operator(*args, **(kwargs or {}))
+
+
+def _keep_and_reuse() -> tuple[_Keep, _Reuse]:
+    """Contexts of the forward pass and of its repetition.
+
+    Torch has such contexts too (`create_selective_checkpoint_contexts`), but while a graph is traced they
+    keep everything and leave it to a compiler to decide.
+    """
+    kept = deque()
+    return _Keep(kept), _Reuse(kept)
 
 
 @functools.cache
@@ -44,7 +77,7 @@ def _rematerialised_class(base: type[nn.Module], policy: str) -> type[nn.Module]
     """A subclass of `base`, and not a wrapper module, which would change the names of all parameters."""
     options = {"use_reentrant": False, "preserve_rng_state": False}
     if policy == "selective":
-        options["context_fn"] = functools.partial(create_selective_checkpoint_contexts, _policy)
+        options["context_fn"] = _keep_and_reuse
 
     def forward(self, *args):
         return checkpoint(functools.partial(base.forward, self), *args, **options)

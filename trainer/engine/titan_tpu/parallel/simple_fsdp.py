@@ -18,21 +18,25 @@ instead, and the first of a unit's notes that the backward pass redeems gathers 
 arXiv 1910.02054): a rank never holds more whole weights than those of two blocks and of the ends of the
 model.
 
-A unit travels as one message, and blocks too small to be worth one join the rest of the model: on a CPU, a
-block of nine parameters gathers five times faster than parameter by parameter.
+A unit travels as one message for each group of ranks that its weights are cut among: one for most, a second
+for the matrices or experts that are spread over ranks (see `tensor_parallel.py`, `expert_parallel.py`).
+Blocks too small to be worth a message join the rest of the model: on a CPU, a block of nine parameters
+gathers five times faster than parameter by parameter.
 """
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from titan_tpu.device import Device
 from titan_tpu.parallel.layout import Layout
-from titan_tpu.parallel.mesh import Mesh
+from titan_tpu.parallel.mesh import Axis, Mesh
 
 
 @dataclass(frozen=True)
@@ -45,23 +49,49 @@ class Precision:
     """Type in which gradients are summed over ranks."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """How a weight is spread over ranks that do not gather it from each other."""
+
+    axis: Axis
+    """These ranks: each computes with a part of its own."""
+    shard: Axis
+    """The ranks that compute with the same part, and keep one shard of it each."""
+    dim: int
+    """The dimension that is cut along `axis`."""
+
+
+class Placement(NamedTuple):
+    """Where a parameter is, and which of its shards this rank holds."""
+
+    layout: Layout
+    part: Part
+
+
 @dataclass
 class _Unit:
-    """Parameters that are gathered together."""
+    """Parameters that are gathered at the same time."""
 
     mesh: Mesh
     precision: Precision
-    layouts: list[Layout]
-    shards: list[nn.Parameter]
-    slots: list[list[tuple[nn.Module, str]]]
-    """For each parameter the modules, and their attributes, that refer to it; more than one if it is tied."""
     keeps_weights: bool
     """Whether autograd keeps the whole weights. True for the rest of the model and for the last block,
     whose backward pass begins when its forward pass ends, and for blocks that are computed again, which
     gather again by themselves.
     """
+    layouts: list[Layout] = field(default_factory=list)
+    axes: list[Axis] = field(default_factory=list)
+    """For each parameter the ranks that its part is cut among."""
+    shards: list[Tensor] = field(default_factory=list)
+    slots: list[list[tuple[nn.Module, str]]] = field(default_factory=list)
+    """For each parameter the modules, and their attributes, that refer to it; more than one if it is tied."""
     again: tuple[Tensor, ...] | None = None
     """The whole weights, from their first use in the backward pass to their last."""
+
+    def messages(self) -> Iterator[tuple[Axis, list[int]]]:
+        """Which parameters travel together, and along which axis."""
+        for axis in dict.fromkeys(self.axes):
+            yield axis, [i for i, other in enumerate(self.axes) if other == axis]
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -69,7 +99,7 @@ class _Unit:
         weights = _Gather.apply(self, *self.shards)
         self._place(weights)
         try:
-            if self.mesh.shard.degree == 1 or self.keeps_weights or not torch.is_grad_enabled():
+            if self.mesh.copy.degree == 1 or self.keeps_weights or not torch.is_grad_enabled():
                 yield
             else:
                 with self._notes_in_place_of(weights):
@@ -79,13 +109,16 @@ class _Unit:
 
     def _notes_in_place_of(self, weights: tuple[Tensor, ...]):
         """Hooks with which autograd keeps notes in place of `weights` and of views of them."""
-        indices = {weight.untyped_storage().data_ptr(): i for i, weight in enumerate(weights)}
+        # By storage, but not by its address: a tensor that is only being traced has none. The hooks must not
+        # refer to the weights themselves, for they live as long as what autograd keeps.
+        shapes = {
+            weight.untyped_storage()._cdata: (i, weight.shape, weight.stride())
+            for i, weight in enumerate(weights)
+        }
 
         def pack(tensor: Tensor) -> "Tensor | _Note":
-            index = indices.get(tensor.untyped_storage().data_ptr())
-            if index is None:
-                return tensor
-            return _Note(index, tensor.size(), tensor.stride(), tensor.storage_offset())
+            weight = shapes.get(tensor.untyped_storage()._cdata)
+            return tensor if weight is None else _Note.of(tensor, *weight)
 
         def unpack(kept: "Tensor | _Note") -> Tensor:
             if not isinstance(kept, _Note):
@@ -93,11 +126,11 @@ class _Unit:
             if self.again is None:
                 with torch.no_grad():
                     self.again = _gather(self, self.shards)
-            return self.again[kept.index].as_strided(kept.size, kept.stride, kept.offset)
+            return kept.view(self.again[kept.index])
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
-    def _place(self, tensors: list[Tensor]) -> None:
+    def _place(self, tensors: Sequence[Tensor]) -> None:
         for tensor, slots in zip(tensors, self.slots, strict=True):
             for module, attribute in slots:
                 module._parameters[attribute] = tensor
@@ -108,21 +141,38 @@ class _Note:
     """A view of a whole weight that can be made again."""
 
     index: int
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+    dims: tuple[int, ...]
+    """Dimensions of the weight in the order of the view."""
+
+    @classmethod
+    def of(cls, view: Tensor, index: int, shape: torch.Size, stride: tuple[int, ...]) -> "Tensor | _Note":
+        """A note of a view of a weight, or the view itself if more than the order of dimensions differs."""
+        for dims in permutations(range(len(shape))):
+            if view.shape == tuple(shape[i] for i in dims) and view.stride() == tuple(
+                stride[i] for i in dims
+            ):
+                return cls(index, dims)
+        return view
+
+    def view(self, weight: Tensor) -> Tensor:
+        """The view, of the weight gathered again."""
+        return weight.permute(self.dims)
 
 
 def _gather(unit: _Unit, shards: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The whole weights of a unit, in the type that is computed in."""
-    axis = unit.mesh.shard
-    if axis.degree == 1:
-        whole = zip(unit.layouts, shards, strict=True)
-        return tuple(shard.to(unit.precision.compute).view(layout.shape) for layout, shard in whole)
-    # Cast before sending: in bfloat16 half as many bytes travel.
-    message = torch.cat([shard.flatten() for shard in shards]).to(unit.precision.compute)
-    parts = axis.all_gather(message).view(axis.degree, -1).split([s.numel() for s in shards], dim=1)
-    return tuple(layout.join(part) for layout, part in zip(unit.layouts, parts, strict=True))
+    weights: dict[int, Tensor] = {}
+    for axis, indices in unit.messages():
+        if axis.degree == 1:
+            for i in indices:
+                weights[i] = shards[i].to(unit.precision.compute).view(unit.layouts[i].part_shape)
+            continue
+        # Cast before sending: in bfloat16 half as many bytes travel.
+        message = torch.cat([shards[i].flatten() for i in indices]).to(unit.precision.compute)
+        sizes = [shards[i].numel() for i in indices]
+        parts = axis.all_gather(message).view(axis.degree, -1).split(sizes, dim=1)
+        weights |= {i: unit.layouts[i].join(part) for i, part in zip(indices, parts, strict=True)}
+    return tuple(weights[i] for i in range(len(shards)))
 
 
 class _Gather(torch.autograd.Function):
@@ -145,20 +195,20 @@ class _Gather(torch.autograd.Function):
     def backward(ctx, *gradients: Tensor):
         unit: _Unit = ctx.unit
         unit.again = None
-        gradients = [gradient.to(unit.precision.reduce) for gradient in gradients]
-        if unit.mesh.world.degree > 1:
-            gradients = _reduce(unit, gradients)
-        shards = zip(unit.layouts, gradients, strict=True)
-        return None, *(gradient.float().reshape(layout.shard_shape) for layout, gradient in shards)
+        shards: dict[int, Tensor] = {}
+        for axis, indices in unit.messages():
+            shards |= _reduce(unit, axis, {i: gradients[i].to(unit.precision.reduce) for i in indices})
+        return None, *(shards[i].float().view(layout.shard_shape) for i, layout in enumerate(unit.layouts))
 
 
-def _reduce(unit: _Unit, gradients: list[Tensor]) -> list[Tensor]:
+def _reduce(unit: _Unit, axis: Axis, gradients: dict[int, Tensor]) -> dict[int, Tensor]:
     """Sum whole gradients over all ranks, and keep this rank's shard of each."""
-    parts = [layout.split(gradient) for layout, gradient in zip(unit.layouts, gradients, strict=True)]
+    if axis.degree * unit.mesh.replicate.degree == 1:
+        return {i: gradient.contiguous() for i, gradient in gradients.items()}
+    parts = [unit.layouts[i].split(gradient) for i, gradient in gradients.items()]
     message = torch.cat(parts, dim=1).flatten()
-    message = unit.mesh.replicate.all_reduce(unit.mesh.shard.reduce_scatter(message))
-    shards = message.split([part.shape[1] for part in parts])
-    return [shard.view(layout.shard_shape) for layout, shard in zip(unit.layouts, shards, strict=True)]
+    message = unit.mesh.replicate.all_reduce(axis.reduce_scatter(message))
+    return dict(zip(gradients, message.split([part.shape[1] for part in parts]), strict=True))
 
 
 def shard_parameters(
@@ -167,42 +217,64 @@ def shard_parameters(
     precision: Precision,
     device: Device,
     initial_rows: Callable[[nn.Module, str, torch.Size, int, int], Tensor],
+    parts: dict[str, Part],
     recomputes_blocks: bool = False,
-) -> dict[str, Layout]:
+) -> dict[str, Placement]:
     """Replace every parameter of `model`, which may live on the meta device, by this rank's shard, in place.
 
-    `initial_rows(module, name, shape, start, stop)` makes rows of one parameter (see `Layout`): no rank
-    ever holds the whole model. With `recomputes_blocks` each block is a unit, however small, and gathers
-    by itself when it is computed again. Names do not change, and tied parameters stay tied. Returns the
-    layout of each parameter, by the name under which `named_parameters` lists it.
+    `initial_rows(module, name, shape, start, stop)` makes rows of one parameter (see `Layout`): no rank ever
+    holds the whole model. `parts` says, by name, which weights are spread over ranks. With
+    `recomputes_blocks` each block is a unit, however small, and gathers by itself when it is computed again.
+    Names do not change, and tied parameters stay tied. Returns the placement of each parameter, by the name
+    under which `named_parameters` lists it.
     """
     slots: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for attribute, parameter in module._parameters.items():
             slots.setdefault(parameter, []).append((module, attribute))
 
-    layouts: dict[str, Layout] = {}
+    placements: dict[str, Placement] = {}
     names = _unit_names(model, 0 if recomputes_blocks else device.smallest_message)
     units = {
-        name: _Unit(mesh, precision, [], [], [], keeps_weights=recomputes_blocks or name in ("", names[-1]))
+        name: _Unit(mesh, precision, keeps_weights=recomputes_blocks or name in ("", names[-1]))
         for name in names
     }
+    whole = Part(Axis("", degree=1, index=0), mesh.copy, dim=0)
     for name, parameter in list(model.named_parameters()):
-        layout = layouts[name] = Layout(parameter.shape, mesh.shard.degree)
+        part = parts.get(name, whole)
+        layout = Layout(parameter.shape, part.shard.degree, part.axis.degree, part.dim)
         module, _ = slots[parameter][0]
-        start, stop = layout.own_rows(mesh.shard.index)
-        shard = layout.shard(initial_rows(module, name, parameter.shape, start, stop))
+        start, stop = layout.own_rows(part.axis.index, part.shard.index)
+        rows = initial_rows(module, name, parameter.shape, start, stop)
+        shard = layout.shard(rows[:, layout.own_columns(part.axis.index)])
         unit = units[max((prefix for prefix in units if name.startswith(prefix)), key=len)]
         unit.layouts.append(layout)
+        unit.axes.append(part.shard)
         unit.shards.append(nn.Parameter(shard.to(device.torch_device)))
         unit.slots.append(slots[parameter])
+        placements[name] = Placement(layout, part)
 
     for prefix, unit in units.items():
         unit._place(unit.shards)
         module = model.get_submodule(prefix.removesuffix("."))
         module._unit = unit
         module.__class__ = _gathering_class(type(module))
-    return layouts
+    return placements
+
+
+@contextmanager
+def replaced(model: nn.Module, shards: dict[nn.Parameter, Tensor]) -> Iterator[None]:
+    """Within this context the model gathers other tensors in place of its shards: those of a trace."""
+    units = [module._unit for module in model.modules() if hasattr(module, "_unit")]
+    own = [unit.shards for unit in units]
+    for unit in units:
+        unit.shards = [shards[shard] for shard in unit.shards]
+    try:
+        yield
+    finally:
+        for unit, tensors in zip(units, own, strict=True):
+            unit.shards = tensors
+            unit._place(tensors)
 
 
 def _unit_names(model: nn.Module, smallest_message: int) -> list[str]:

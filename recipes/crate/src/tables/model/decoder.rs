@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::{
-    Family, MOST_HEAD_DIM, MOST_HEADS, MOST_HIDDEN, MOST_INTERMEDIATE, MOST_LAYERS, Preset,
+    Family, MOST_HEAD_DIM, MOST_HEADS, MOST_HIDDEN, MOST_INTERMEDIATE, MOST_LAYERS,
+    MOST_VOCABULARY, Preset,
 };
 use crate::origin::Origin;
 use crate::presets::{DecoderPreset, ExpertPreset};
@@ -18,6 +19,19 @@ choice! {
         None = "none",
         /// Llama 3.1: low frequencies are divided, high ones kept.
         Llama3 = "llama3",
+    }
+}
+
+choice! {
+    /// What keeps tokens from all going to the same experts.
+    LoadBalancing {
+        /// Nothing.
+        None = "none",
+        /// A loss of the global batch, whose gradient is added (arXiv 2101.03961 equation 4, arXiv 2501.11873).
+        AuxiliaryLoss = "auxiliary-loss",
+        /// A bias for each expert, which moves against its load after each step and takes part in the choice of
+        /// experts only (arXiv 2408.15664).
+        Bias = "bias",
     }
 }
 
@@ -75,6 +89,11 @@ pub struct Experts {
     pub experts_per_token: Item<u64>,
     /// Inner width of one expert.
     pub expert_intermediate_size: Item<u64>,
+    /// What keeps tokens from all going to the same experts.
+    pub load_balancing: Item<LoadBalancing>,
+    /// Weight of the auxiliary loss, or step of the bias; none where nothing is balanced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_balancing_coefficient: Option<Item<f64>>,
 }
 
 /// Whether rotary positions are stretched.
@@ -131,7 +150,7 @@ impl Decoder {
         if !t.has("size") && !preset.required {
             t.lacks("size", "\"tiny\"");
         }
-        let vocab_size = preset.integer(t, "vocab_size", 1 << 24, from.vocab_size);
+        let vocab_size = preset.integer(t, "vocab_size", MOST_VOCABULARY, from.vocab_size);
         let hidden_size = preset.integer(t, "hidden_size", MOST_HIDDEN, from.hidden_size);
         let feed_forward = match from.experts {
             Some(experts) => FeedForward::Experts(Experts::read(t, &experts, preset)),
@@ -193,7 +212,23 @@ impl Experts {
         let per_token = preset.integer(t, "experts_per_token", 1 << 14, from.experts_per_token);
         let of = from.expert_intermediate_size;
         let size = preset.integer(t, "expert_intermediate_size", MOST_INTERMEDIATE, of);
-        Self { num_experts, experts_per_token: per_token, expert_intermediate_size: size }
+        let load_balancing = t.choice::<LoadBalancing>("load_balancing");
+        let load_balancing = t.or(load_balancing, LoadBalancing::AuxiliaryLoss);
+        let coefficient = t.number("load_balancing_coefficient", POSITIVE);
+        let coefficient = match *load_balancing {
+            LoadBalancing::None => {
+                let why = "is for load_balancing = \"auxiliary-loss\" or \"bias\"";
+                t.idle("load_balancing_coefficient", coefficient, why)
+            }
+            LoadBalancing::AuxiliaryLoss | LoadBalancing::Bias => Some(t.or(coefficient, 1e-3)),
+        };
+        Self {
+            num_experts,
+            experts_per_token: per_token,
+            expert_intermediate_size: size,
+            load_balancing,
+            load_balancing_coefficient: coefficient,
+        }
     }
 }
 

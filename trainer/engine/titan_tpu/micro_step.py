@@ -1,0 +1,68 @@
+"""One forward pass of a rank: from the tokens of a micro-step to what is minimised.
+
+Dimensions: B sequences, S tokens that are read of each, T predicted (S - 1), N of these on this rank, L
+layers with experts, E experts of each.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from titan_tpu import balancing
+from titan_tpu.config import EngineConfig
+from titan_tpu.models.attention import attention_mask, documents
+from titan_tpu.models.decoder import Sums
+from titan_tpu.parallel.context_parallel import own_positions
+from titan_tpu.parallel.mesh import Mesh
+
+
+class MicroStep:
+    """Cuts this rank's part out of sequences, and runs the model on it."""
+
+    def __init__(self, model: nn.Module, config: EngineConfig, mesh: Mesh, device: torch.device):
+        self._model = model
+        self._config = config
+        self._mesh = mesh
+        positions_T = own_positions(config.sequence_length, mesh.context, device)
+        self._own_N = positions_T.chunk(mesh.tensor.degree)[mesh.tensor.index]
+        self._positions_T = positions_T if mesh.context.degree > 1 else None
+
+    def cut(self, tokens_BS: Tensor) -> list[Tensor | None]:
+        """What `forward` takes, of this rank: tokens_BN, targets_BN, positions of the queries, documents_BT.
+
+        All that differs between ranks is in these tensors: what is traced of `forward` does not.
+        """
+        tokens_BT, targets_BT = tokens_BS[:, :-1], tokens_BS[:, 1:]
+        end = self._config.document_end
+        documents_BT = None if end is None else documents(tokens_BT, end)
+        if self._mesh.context.degree * self._mesh.tensor.degree > 1:
+            tokens_BT, targets_BT = (x.index_select(1, self._own_N) for x in (tokens_BT, targets_BT))
+        return [tokens_BT, targets_BT, self._positions_T, documents_BT]
+
+    def forward(
+        self,
+        tokens_BN: Tensor,
+        targets_BN: Tensor,
+        positions_T: Tensor | None,
+        documents_BT: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The objective, a scalar, and statistics without a gradient: the cross entropy and, of a mixture,
+        for each layer and expert the pairs that chose it and those left out: [1 + L * 2 * E].
+
+        Both are this rank's addends: summed over ranks and micro-steps they belong to the global batch.
+        """
+        config, length = self._config, self._config.sequence_length
+        is_causal = positions_T is None and documents_BT is None
+        if positions_T is None:
+            positions_T = torch.arange(length, device=tokens_BN.device)
+        mask = None if is_causal else attention_mask(positions_T, length, documents_BT)
+        sums: Sums = self._model(tokens_BN, targets_BN, positions_T, mask, config.z_loss)
+        objective = sums.objective / config.global_tokens
+        statistics = (sums.cross_entropy / config.global_tokens).reshape(1)
+        if sums.loads_L3E is not None:
+            experts = config.model.experts
+            if experts.load_balancing == "auxiliary-loss":
+                tokens = config.global_tokens // config.accumulation
+                loss = balancing.auxiliary_loss(sums.loads_L3E, tokens, self._mesh.world.all_reduce)
+                objective = objective + experts.load_balancing_coefficient / config.accumulation * loss
+            statistics = torch.cat((statistics, sums.loads_L3E[:, 1:].detach().flatten()))
+        return objective, statistics
