@@ -8,7 +8,7 @@ from titan_tpu import balancing
 from titan_tpu.config import ModelConfig
 from titan_tpu.models import build_model
 from titan_tpu.parallel.expert_parallel import _slots, slots_of
-from training import FAMILIES, configure, global_batches, losses, train
+from training import ADAMW, FAMILIES, configure, global_batches, losses, train
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 MOE = FAMILIES["qwen3-moe"]
@@ -51,11 +51,36 @@ def test_the_auxiliary_loss_equals_that_of_transformers(layers):
     config["model"]["num_layers"] = layers
     tokens = global_batches(1)[0]
     loads, logits = loads_of(config, tokens)
-    ours = balancing.auxiliary_loss(loads, tokens[:, 1:].numel(), lambda x: x)
+    share = loads[:, 1] / loads[:, 1].sum(dim=1, keepdim=True)
+    experts = ModelConfig.from_json(config["model"]).experts
+    ours = balancing.auxiliary_loss(loads[:, 0], share, experts, tokens[:, 1:].numel())
     # Theirs takes the layers for one; the mean over layers keeps each of them balanced.
     theirs = torch.stack([load_balancing_loss_func((own,), 8, 2) for own in logits]).mean()
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     assert ours > 2.001, "experts that are evenly busy would give 2 whatever is computed"
+
+
+def test_even_shares_ask_for_nothing():
+    config = ModelConfig.from_json(moe()["model"])
+    probability = torch.rand(2, 8).requires_grad_()
+    share = balancing.even_shares(2, 8, probability.device)
+    (
+        balancing.auxiliary_loss(probability / probability.sum(1, keepdim=True), share, config.experts, 1)
+    ).backward()
+    assert probability.grad.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["auxiliary-loss", "bias"])
+@pytest.mark.parametrize(("mesh", "accumulation"), [((1, 1), 4), ((1, 2), 4), ({"shard": 2, "expert": 2}, 2)])
+def test_balancing_does_not_depend_on_the_number_of_micro_steps(pool, mesh, accumulation, kind):
+    """Shares of a micro-step would: 0.01 of a loss after twenty steps of AdamW."""
+    changes = {"balancing": kind, "coefficient": 0.01, "optimizer": ADAMW}
+    expected, outcomes = (
+        train(pool, moe(*where, **changes), 20, learning_rate=3e-3) for where in (((1, 1),), (mesh,))
+    )
+    cut = train(pool, moe(mesh, accumulation=accumulation, **changes), 20, learning_rate=3e-3)
+    for run in (outcomes, cut):
+        torch.testing.assert_close(losses(run), losses(expected), atol=2e-3, rtol=0)
 
 
 def test_loads_are_counts():

@@ -4,30 +4,39 @@ Dimensions: L layers with experts, E experts of each. Loads are counts of pairs 
 experts; see `models/experts.py`. There are two ways to balance them:
 
 auxiliary-loss  A term of the objective grows with the product of an expert's share of the pairs and its share
-                of the probability (Fedus et al., arXiv 2101.03961, equation 4). Shares are those of a
-                micro-step over all ranks, since within one sequence experts may well specialise (Qiu et al.,
-                arXiv 2501.11873).
+                of the probability (Fedus et al., arXiv 2101.03961, equation 4). Shares of the pairs are those
+                of a global batch, since within a few sequences experts may well specialise (Qiu et al., arXiv
+                2501.11873): of the last one, for this one's are not known before its last micro-step, when
+                most gradients are done. They carry no gradient and change little from step to step.
 bias            After each step, a bias of each expert that got more than an even share goes down, the others'
                 go up; it takes part in the choice of experts and in nothing else (Wang et al., arXiv
                 2408.15664).
-"""
 
-from collections.abc import Callable
+Neither depends on how a global batch is cut into ranks and micro-steps, and neither sends a message: the
+loads of a step travel with its loss. What they remember from step to step is part of the state of a run.
+"""
 
 import torch
 from torch import Tensor
 
+from titan_tpu.config import ExpertsConfig
 
-def auxiliary_loss(loads_L3E: Tensor, tokens: int, all_reduce: Callable[[Tensor], Tensor]) -> Tensor:
-    """This rank's part of E * sum over e of (pairs of e / tokens) * (mean probability of e), averaged over
-    layers.
 
-    `tokens` is their number on all ranks, and `all_reduce` sums over ranks. Summed over ranks this is
-    `num_experts * sum(f * P)` as in Hugging Face's mixtures: K, the experts of a token, when all are equally
-    busy.
+def even_shares(layers: int, experts: int, device: torch.device) -> Tensor:
+    """Shares of the pairs before the first step, [L, E]: with these the auxiliary loss has no gradient."""
+    return torch.full((layers, experts), 1 / experts, device=device)
+
+
+def auxiliary_loss(probability_LE: Tensor, share_LE: Tensor, config: ExpertsConfig, tokens: int) -> Tensor:
+    """E * sum over e of (pairs of e / tokens) * (mean probability of e), averaged over layers: the
+    `num_experts * sum(f * P)` of Hugging Face's mixtures, which is K, the experts of a token, when all are
+    equally busy.
+
+    `probability_LE` are sums over some of the `tokens` of a global batch; so the results for all of them add
+    up. Each row of `share_LE` adds up to 1.
     """
-    probability_LE, pairs_LE = loads_L3E[:, 0], all_reduce(loads_L3E[:, 1].detach())
-    per_layer_L = (pairs_LE / tokens * probability_LE / tokens).sum(dim=1) * loads_L3E.shape[2]
+    pairs_per_token = config.experts_per_token * share_LE
+    per_layer_L = (pairs_per_token * probability_LE / tokens).sum(dim=1) * config.num_experts
     return per_layer_L.mean()
 
 

@@ -132,6 +132,7 @@ class Engine:
         if not loads:
             return handle
         pairs_LE, left_out_LE = loads
+        self._micro_step.remember(pairs_LE)
         if self._biases:
             balancing.move_biases(self._biases, pairs_LE, config.model.experts.load_balancing_coefficient)
         return torch.cat((handle, balancing.summary(pairs_LE, left_out_LE)))

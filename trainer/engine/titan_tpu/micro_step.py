@@ -25,9 +25,14 @@ class MicroStep:
         positions_T = own_positions(config.sequence_length, mesh.context, device)
         self._own_N = positions_T.chunk(mesh.tensor.degree)[mesh.tensor.index]
         self._positions_T = positions_T if mesh.context.degree > 1 else None
+        self._share_LE = None
+        experts = config.model.experts
+        if experts is not None and experts.load_balancing == "auxiliary-loss":
+            self._share_LE = balancing.even_shares(config.model.num_layers, experts.num_experts, device)
 
     def cut(self, tokens_BS: Tensor) -> list[Tensor | None]:
-        """What `forward` takes, of this rank: tokens_BN, targets_BN, positions of the queries, documents_BT.
+        """What `forward` takes, of this rank: tokens_BN, targets_BN, positions of the queries, documents_BT,
+        and shares of the experts.
 
         All that differs between ranks is in these tensors: what is traced of `forward` does not.
         """
@@ -36,7 +41,12 @@ class MicroStep:
         documents_BT = None if end is None else documents(tokens_BT, end)
         if self._mesh.context.degree * self._mesh.tensor.degree > 1:
             tokens_BT, targets_BT = (x.index_select(1, self._own_N) for x in (tokens_BT, targets_BT))
-        return [tokens_BT, targets_BT, self._positions_T, documents_BT]
+        return [tokens_BT, targets_BT, self._positions_T, documents_BT, self._share_LE]
+
+    def remember(self, pairs_LE: Tensor) -> None:
+        """Take the loads of a step, over all ranks, for what the next one is balanced by."""
+        if self._share_LE is not None:
+            self._share_LE = pairs_LE / pairs_LE.sum(dim=1, keepdim=True)
 
     def forward(
         self,
@@ -44,6 +54,7 @@ class MicroStep:
         targets_BN: Tensor,
         positions_T: Tensor | None,
         documents_BT: Tensor | None,
+        share_LE: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """The objective, a scalar, and statistics without a gradient: the cross entropy and, of a mixture,
         for each layer and expert the pairs that chose it and those left out: [1 + L * 2 * E].
@@ -59,10 +70,9 @@ class MicroStep:
         objective = sums.objective / config.global_tokens
         statistics = (sums.cross_entropy / config.global_tokens).reshape(1)
         if sums.loads_L3E is not None:
-            experts = config.model.experts
-            if experts.load_balancing == "auxiliary-loss":
-                tokens = config.global_tokens // config.accumulation
-                loss = balancing.auxiliary_loss(sums.loads_L3E, tokens, self._mesh.world.all_reduce)
-                objective = objective + experts.load_balancing_coefficient / config.accumulation * loss
+            if share_LE is not None:
+                experts = config.model.experts
+                loss = balancing.auxiliary_loss(sums.loads_L3E[:, 0], share_LE, experts, config.global_tokens)
+                objective = objective + experts.load_balancing_coefficient * loss
             statistics = torch.cat((statistics, sums.loads_L3E[:, 1:].detach().flatten()))
         return objective, statistics
