@@ -228,11 +228,14 @@ fn host_command(settings: &WorkerSettings, channel: OwnedFd, log: File) -> io::R
     for (name, value) in environment(settings) {
         command.env(name, value);
     }
-    // By default idle OpenMP threads spin for their next work. On a machine that does anything else at the same
-    // time that makes steps ten times slower; sleeping costs nothing that can be measured.
-    let waits = |(name, _): &(String, Secret)| name == "OMP_WAIT_POLICY";
-    if std::env::var_os("OMP_WAIT_POLICY").is_none() && !settings.variables.iter().any(waits) {
-        command.env("OMP_WAIT_POLICY", "passive");
+    // Idle OpenMP threads spin for their next work, and by default fifteen times longer than this. Beside one other
+    // busy process that takes half as long again as spinning so little, which costs a tenth over not spinning; on a
+    // quiet machine a step of a second is a tenth faster than without, and no longer spin makes it faster.
+    const WAITS: [&str; 2] = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"];
+    let is_chosen = WAITS.iter().any(|name| std::env::var_os(name).is_some())
+        || settings.variables.iter().any(|(name, _)| WAITS.contains(&name.as_str()));
+    if !is_chosen {
+        command.env("GOMP_SPINCOUNT", "20000");
     }
     let threshold = "MALLOC_MMAP_THRESHOLD_";
     let is_set = std::env::var_os(threshold).is_some()

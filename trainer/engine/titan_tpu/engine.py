@@ -68,6 +68,8 @@ class Engine:
         )
         rematerialise(self.model, config.remat)
         self._parameters = list(self.model.parameters())
+        # Made once: whether this rank wishes to stop.
+        self._wishes = torch.tensor([[0.0], [1.0]], device=self._device.torch_device)
         self._biases = self._make_biases()
         self._optimizer = self._build_optimizer()
         self._micro_step = MicroStep(self.model, config, self._mesh, self._device.torch_device)
@@ -121,21 +123,23 @@ class Engine:
         shape_ABS = (config.accumulation, config.local_batch, config.sequence_length + 1)
         tokens_ABS = torch.frombuffer(tokens, dtype=torch.int32).view(shape_ABS).to(self._device.torch_device)
 
-        for parameter in self._parameters:
-            parameter.grad = None
-        statistics = sum(self._accumulate_gradients(tokens_BS) for tokens_BS in tokens_ABS)
-        loss, square, stops, *loads = self._reduce_totals(statistics, stop)
+        self._optimizer.zero_grad()
+        statistics = self._accumulate_gradients(tokens_ABS[0])
+        for tokens_BS in tokens_ABS[1:]:
+            statistics = statistics + self._accumulate_gradients(tokens_BS)
+        totals = self._reduce_totals(statistics, stop)
+        divisor = None
         if config.gradient_clip is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, config.gradient_clip, square.sqrt())
-        self._optimizer.step(learning_rate)
-        handle = torch.stack((loss, square, stops))
-        if not loads:
-            return handle
-        pairs_LE, left_out_LE = loads
+            # Never below one: gradients within the bound stay as they are.
+            divisor = (totals[1].sqrt() / config.gradient_clip).clamp(min=1.0)
+        self._optimizer.step(learning_rate, divisor)
+        if config.model.experts is None:
+            return totals
+        pairs_LE, left_out_LE = totals[3:].view(config.model.num_layers, 2, -1).unbind(dim=1)
         self._micro_step.remember(pairs_LE)
         if self._biases:
             balancing.move_biases(self._biases, pairs_LE, config.model.experts.load_balancing_coefficient)
-        return torch.cat((handle, balancing.summary(pairs_LE, left_out_LE)))
+        return torch.cat((totals[:3], balancing.summary(pairs_LE, left_out_LE)))
 
     def _accumulate_gradients(self, tokens_BS: Tensor) -> Tensor:
         """Add one micro-step's gradients, summed over all ranks, to the shards; returns this rank's
@@ -148,22 +152,16 @@ class Engine:
         objective.backward()
         return statistics
 
-    def _reduce_totals(self, statistics: Tensor, stop: bool) -> tuple[Tensor, ...]:
-        """Loss, squared gradient norm, ranks that wish to stop, and of a mixture pairs_LE and left_out_LE,
-        summed over all ranks in one message.
+    def _reduce_totals(self, statistics: Tensor, stop: bool) -> Tensor:
+        """[ranks that wish to stop, squared gradient norm, loss, loads of a mixture (L * 2 * E)], summed over
+        all ranks in one message.
 
         Replicas hold equal gradients, so each contributes its share: every element of the model is counted
         once.
         """
         norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in self._parameters])
-        square = norm.square() / self._mesh.replicate.degree
-        own = torch.cat((torch.stack((square, square.new_tensor(float(stop)))), statistics))
-        totals = self._mesh.world.all_reduce(own)
-        square, stops, loss = totals[:3].unbind()
-        if self._config.model.experts is None:
-            return loss, square, stops
-        loads_L2E = totals[3:].view(self._config.model.num_layers, 2, -1)
-        return loss, square, stops, *loads_L2E.unbind(dim=1)
+        square = (norm.square() / self._mesh.replicate.degree).view(1)
+        return self._mesh.world.all_reduce(torch.cat((self._wishes[int(stop)], square, statistics)))
 
     def read(self, handle: Tensor) -> tuple[float, float, bool, tuple[list[float], int, float, float] | None]:
         """Wait for a step and return (loss, gradient norm, stop agreed, experts), equal on all ranks.
@@ -173,7 +171,7 @@ class Engine:
         Experts, of a mixture: (load of each, pairs left out, largest load, smallest load); see
         `balancing.summary`.
         """
-        loss, square, stops, *experts = handle.tolist()
+        stops, square, loss, *experts = handle.tolist()
         if not experts:
             return loss, math.sqrt(square), stops > 0, None
         left_out, largest, smallest, *load = experts

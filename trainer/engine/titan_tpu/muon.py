@@ -12,7 +12,6 @@ shape, of all layers, are dealt out to these ranks: each receives the whole of e
 and sends back the shards. No work is done twice, and all ranks run the same program.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -80,11 +79,12 @@ class Muon(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[nn.Parameter],
+        parameters: list[nn.Parameter],
         matrices: list[HiddenMatrix],
         config: MuonConfig,
         compute: torch.dtype,
     ):
+        super().__init__(parameters)
         of_matrices = {matrix.parameter for matrix in matrices}
         rest = [parameter for parameter in parameters if parameter not in of_matrices]
         self._adamw = AdamW(rest, AdamWConfig(config.betas, config.epsilon, config.weight_decay))
@@ -96,9 +96,11 @@ class Muon(Optimizer):
             self._groups.setdefault((matrix.placement, matrix.stacked), []).append(matrix)
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Update every parameter in place; each must have a gradient."""
-        self._adamw.step(learning_rate)
+    def step(self, learning_rate: float, divisor: Tensor | None = None) -> None:
+        """Update every parameter in place, after dividing its gradient, which it must have, by `divisor`."""
+        self._adamw.step(learning_rate, divisor)
+        if divisor is not None:
+            torch._foreach_div_([parameter.grad for parameter in self._averages], divisor)
         for group in self._groups.values():
             momenta = torch.stack([self._momentum(matrix.parameter) for matrix in group])
             updates = self._update(momenta.to(self._compute), group[0]).to(momenta.dtype)

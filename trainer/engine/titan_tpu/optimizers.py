@@ -22,26 +22,34 @@ from titan_tpu.config import AdamWConfig, SGDConfig
 class Optimizer(ABC):
     """Updates parameters from their gradients. Its state exists from the start: every step is alike."""
 
+    def __init__(self, parameters: list[nn.Parameter]):
+        self._parameters = parameters
+
+    def zero_grad(self) -> None:
+        """Let go of all gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
     @abstractmethod
-    def step(self, learning_rate: float) -> None:
-        """Update every parameter in place; each must have a gradient."""
+    def step(self, learning_rate: float, divisor: Tensor | None = None) -> None:
+        """Update every parameter in place, after dividing its gradient, which it must have, by `divisor`."""
 
 
 class ElementWise(Optimizer):
     """A rule that is the same for every element, but for weight decay."""
 
     def __init__(self, parameters: list[nn.Parameter], weight_decay: float):
+        super().__init__(parameters)
         self._groups = [
             ([parameter for parameter in parameters if parameter.dim() >= 2], weight_decay),
             ([parameter for parameter in parameters if parameter.dim() < 2], 0.0),
         ]
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
+    def step(self, learning_rate: float, divisor: Tensor | None = None) -> None:
         for parameters, weight_decay in self._groups:
-            self._update(
-                parameters, [parameter.grad for parameter in parameters], learning_rate, weight_decay
-            )
+            gradients = [parameter.grad for parameter in parameters]
+            self._update(parameters, gradients, learning_rate, weight_decay, divisor)
 
     @abstractmethod
     def _update(
@@ -50,8 +58,11 @@ class ElementWise(Optimizer):
         gradients: list[Tensor],
         learning_rate: float,
         weight_decay: float,
+        divisor: Tensor | None,
     ) -> None:
-        """Update `parameters`, which share one weight decay."""
+        """Update `parameters`, which share one weight decay. Kernels divide gradients, also in place, while
+        they have them at hand: that saves a pass over memory.
+        """
 
 
 class AdamW(ElementWise):
@@ -65,7 +76,7 @@ class AdamW(ElementWise):
         # On the device, and one each, because that is what the kernel takes.
         self._steps = {parameter: torch.zeros((), device=parameter.device) for parameter in parameters}
 
-    def _update(self, parameters, gradients, learning_rate, weight_decay) -> None:
+    def _update(self, parameters, gradients, learning_rate, weight_decay, divisor) -> None:
         adamw(
             parameters,
             gradients,
@@ -81,6 +92,7 @@ class AdamW(ElementWise):
             amsgrad=False,
             maximize=False,
             fused=True,
+            grad_scale=divisor,
         )
 
 
@@ -92,7 +104,7 @@ class SGD(ElementWise):
         self._momentum = config.momentum
         self._averages = {parameter: torch.zeros_like(parameter) for parameter in parameters}
 
-    def _update(self, parameters, gradients, learning_rate, weight_decay) -> None:
+    def _update(self, parameters, gradients, learning_rate, weight_decay, divisor) -> None:
         sgd(
             parameters,
             gradients,
@@ -104,4 +116,5 @@ class SGD(ElementWise):
             nesterov=False,
             maximize=False,
             fused=True,
+            grad_scale=divisor,
         )
