@@ -6,6 +6,7 @@ mod run;
 mod run_dir;
 mod shell;
 pub(crate) mod signals;
+mod spin;
 mod supervisor;
 
 use std::borrow::Cow;

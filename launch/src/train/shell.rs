@@ -30,6 +30,7 @@ use titan_trainer::protocol::{
 };
 use titan_trainer::spec::RunSpec;
 
+use super::spin;
 use super::supervisor::{Event, ExitStatus};
 
 /// How long a rank waits for the others: at the meeting, and in every collective.
@@ -228,14 +229,11 @@ fn host_command(settings: &WorkerSettings, channel: OwnedFd, log: File) -> io::R
     for (name, value) in environment(settings) {
         command.env(name, value);
     }
-    // Idle OpenMP threads spin for their next work, and by default fifteen times longer than this. Beside one other
-    // busy process that takes half as long again as spinning so little, which costs a tenth over not spinning; on a
-    // quiet machine a step of a second is a tenth faster than without, and no longer spin makes it faster.
     const WAITS: [&str; 2] = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"];
     let is_chosen = WAITS.iter().any(|name| std::env::var_os(name).is_some())
         || settings.variables.iter().any(|(name, _)| WAITS.contains(&name.as_str()));
-    if !is_chosen {
-        command.env("GOMP_SPINCOUNT", "20000");
+    if !is_chosen && let Some(count) = spin::count(settings.spec.engine.threads) {
+        command.env("GOMP_SPINCOUNT", count);
     }
     let threshold = "MALLOC_MMAP_THRESHOLD_";
     let is_set = std::env::var_os(threshold).is_some()
