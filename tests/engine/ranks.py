@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
+from typing import Any
 
 JOB_SECONDS = 60
 """A job that takes longer has hung, and that is a failure."""
@@ -55,8 +56,8 @@ class Outcome:
     """Of the last step, after clipping."""
     first_gradients: dict = field(default_factory=dict)
     """Of the first step, after clipping."""
-    biases: list = field(default_factory=list)
-    """Of the routers, after the last step."""
+    balance: Any = None
+    """What the experts of the next step would be balanced by."""
     layouts: dict = field(default_factory=dict)
     places: dict = field(default_factory=dict)
     """Of each parameter, which part and which shard of it this rank holds."""
@@ -171,7 +172,7 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         outcome.graph = compiled.fingerprint(compiled.trace(ours.model, ours._micro_step, inputs))
     outcome.final = {name: p.detach().clone() for name, p in ours.model.named_parameters()}
     outcome.gradients = _gradients(ours.model)
-    outcome.biases = [bias.clone() for bias in ours._biases]
+    outcome.balance = ours._micro_step.balance_LE
     ours.close()
     del ours
     outcome.leaked_sockets = _open_sockets() - sockets

@@ -52,7 +52,7 @@ def test_the_auxiliary_loss_equals_that_of_transformers(layers):
     tokens = global_batches(1)[0]
     loads, logits = loads_of(config, tokens)
     share = loads[:, 1] / loads[:, 1].sum(dim=1, keepdim=True)
-    experts = ModelConfig.from_json(config["model"]).experts
+    experts = experts_config()
     ours = balancing.auxiliary_loss(loads[:, 0], share, experts, tokens[:, 1:].numel())
     # Theirs takes the layers for one; the mean over layers keeps each of them balanced.
     theirs = torch.stack([load_balancing_loss_func((own,), 8, 2) for own in logits]).mean()
@@ -60,13 +60,17 @@ def test_the_auxiliary_loss_equals_that_of_transformers(layers):
     assert ours > 2.001, "experts that are evenly busy would give 2 whatever is computed"
 
 
+def experts_config(**changes):
+    config = moe(**changes)["model"]
+    return ModelConfig.from_json(config).experts
+
+
 def test_even_shares_ask_for_nothing():
-    config = ModelConfig.from_json(moe()["model"])
+    config = experts_config(balancing="auxiliary-loss")
     probability = torch.rand(2, 8).requires_grad_()
-    share = balancing.even_shares(2, 8, probability.device)
-    (
-        balancing.auxiliary_loss(probability / probability.sum(1, keepdim=True), share, config.experts, 1)
-    ).backward()
+    share = balancing.initial(config, 2, probability.device)
+    normalised = probability / probability.sum(1, keepdim=True)
+    balancing.auxiliary_loss(normalised, share, config, 1).backward()
     assert probability.grad.abs().max() < 1e-6
 
 
@@ -99,10 +103,15 @@ def test_the_summary_is_relative_to_an_even_share():
     assert summary.tolist() == [7, 2, 0, 0.75, 1.25, 1.5, 0.5]
 
 
-def test_biases_move_against_the_load():
-    biases = [torch.zeros(3), torch.ones(3)]
-    balancing.move_biases(biases, torch.tensor([[9.0, 3.0, 0.0], [4.0, 4.0, 4.0]]), 0.5)
-    assert [bias.tolist() for bias in biases] == [[-0.5, 0.5, 0.5], [1, 1, 1]]
+def test_what_balances_follows_from_the_loads():
+    pairs = torch.tensor([[9.0, 3.0, 0.0, 0.0], [4.0, 4.0, 4.0, 4.0]])
+    biases = torch.tensor([[0.0] * 4, [1.0] * 4])
+    by_bias = experts_config(balancing="bias", coefficient=0.5)
+    assert balancing.following(by_bias, biases, pairs).tolist() == [[-0.5, 0, 0.5, 0.5], [1] * 4]
+    by_loss = experts_config(balancing="auxiliary-loss")
+    shares = balancing.following(by_loss, biases, pairs)
+    assert shares.tolist() == [[0.75, 0.25, 0, 0], [0.25] * 4]
+    assert balancing.initial(experts_config(), 2, pairs.device) is None
 
 
 @pytest.mark.parametrize("kind", ["none", "auxiliary-loss", "bias"])
@@ -115,10 +124,12 @@ def test_balancing_does_not_depend_on_the_mesh(pool, mesh, kind):
         # Rounding may send a token elsewhere where two experts are as likely.
         assert ours[0] == pytest.approx(theirs[0], abs=0.05)
         assert ours[1] == 0
-    assert len(outcomes[0].biases) == (2 if kind == "bias" else 0)
-    for mine, theirs in zip(outcomes[0].biases, expected[0].biases, strict=True):
-        assert torch.equal(mine, theirs) and mine.any()
-    assert all(torch.equal(a, b) for o in outcomes for a, b in zip(o.biases, outcomes[0].biases, strict=True))
+    state, reference = outcomes[0].balance, expected[0].balance
+    assert (state is None) == (kind == "none")
+    if kind != "none":
+        assert all(torch.equal(outcome.balance, state) for outcome in outcomes)
+        assert not torch.equal(state, balancing.initial(experts_config(balancing=kind), 2, state.device))
+        torch.testing.assert_close(state, reference, atol=0 if kind == "bias" else 0.01, rtol=0)
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])

@@ -22,9 +22,20 @@ from torch import Tensor
 from titan_tpu.config import ExpertsConfig
 
 
-def even_shares(layers: int, experts: int, device: torch.device) -> Tensor:
-    """Shares of the pairs before the first step, [L, E]: with these the auxiliary loss has no gradient."""
-    return torch.full((layers, experts), 1 / experts, device=device)
+def initial(config: ExpertsConfig, layers: int, device: torch.device) -> Tensor | None:
+    """What balances the first step, [L, E]: even shares, with which the auxiliary loss has no gradient, or
+    biases of zero. None where nothing is balanced.
+    """
+    value = {"none": None, "auxiliary-loss": 1 / config.num_experts, "bias": 0.0}[config.load_balancing]
+    return None if value is None else torch.full((layers, config.num_experts), value, device=device)
+
+
+def following(config: ExpertsConfig, balance_LE: Tensor, pairs_LE: Tensor) -> Tensor:
+    """What balances the step after one with these loads, over all ranks, that `balance_LE` has balanced."""
+    if config.load_balancing == "auxiliary-loss":
+        return pairs_LE / pairs_LE.sum(dim=1, keepdim=True)
+    too_few_LE = (pairs_LE.mean(dim=1, keepdim=True) - pairs_LE).sign()
+    return balance_LE + config.load_balancing_coefficient * too_few_LE
 
 
 def auxiliary_loss(probability_LE: Tensor, share_LE: Tensor, config: ExpertsConfig, tokens: int) -> Tensor:
@@ -38,13 +49,6 @@ def auxiliary_loss(probability_LE: Tensor, share_LE: Tensor, config: ExpertsConf
     pairs_per_token = config.experts_per_token * share_LE
     per_layer_L = (pairs_per_token * probability_LE / tokens).sum(dim=1) * config.num_experts
     return per_layer_L.mean()
-
-
-def move_biases(biases: list[Tensor], pairs_LE: Tensor, step: float) -> None:
-    """Change each layer's `bias_E` by `step`, in place, against the loads of the step that is over."""
-    too_few_LE = (pairs_LE.mean(dim=1, keepdim=True) - pairs_LE).sign()
-    for bias_E, too_few_E in zip(biases, too_few_LE, strict=True):
-        bias_E += step * too_few_E
 
 
 def summary(pairs_LE: Tensor, left_out_LE: Tensor) -> Tensor:

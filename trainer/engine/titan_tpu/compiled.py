@@ -17,7 +17,6 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from titan_tpu.micro_step import MicroStep
-from titan_tpu.models.experts import Router
 from titan_tpu.parallel import process_group
 from titan_tpu.parallel.mesh import Axis
 from titan_tpu.parallel.simple_fsdp import replaced
@@ -27,40 +26,28 @@ COMPILING_LIMIT = timedelta(hours=1)
 
 
 def trace(model: nn.Module, micro_step: MicroStep, inputs: list[Tensor | None]) -> GraphModule:
-    """The graph of a forward and backward pass: (biases of the routers, shards, inputs that are not None) ->
-    (statistics, gradients of the shards).
+    """The graph of a forward and backward pass: (shards, inputs that are not None) -> (statistics, gradients
+    of the shards).
 
     `inputs` are those of `MicroStep.forward`; their values do not matter, nor those of weights.
     """
-    routers = [module for module in model.modules() if isinstance(module, Router)]
-    biased = [router for router in routers if router.bias_E is not None]
     parameters = list(model.parameters())
 
     def forward_and_backward(*tensors: Tensor) -> list[Tensor]:
-        tensors = iter(tensors)
-        biases = [next(tensors) for _ in biased]
-        shards = [next(tensors).detach().requires_grad_() for _ in parameters]
-        arguments = [None if value is None else next(tensors) for value in inputs]
-        own = [router.bias_E for router in biased]
-        for router, bias_E in zip(biased, biases, strict=True):
-            router.bias_E = bias_E
-        try:
-            with torch.enable_grad(), replaced(model, dict(zip(parameters, shards, strict=True))):
-                objective, statistics = micro_step.forward(*arguments)
-                return [statistics, *torch.autograd.grad(objective, shards)]
-        finally:
-            for router, bias_E in zip(biased, own, strict=True):
-                router.bias_E = bias_E
+        shards = [shard.detach().requires_grad_() for shard in tensors[: len(parameters)]]
+        given = iter(tensors[len(parameters) :])
+        arguments = [None if value is None else next(given) for value in inputs]
+        with torch.enable_grad(), replaced(model, dict(zip(parameters, shards, strict=True))):
+            objective, statistics = micro_step.forward(*arguments)
+            return [statistics, *torch.autograd.grad(objective, shards)]
 
-    return make_fx(forward_and_backward, tracing_mode="fake")(*arguments_of(model, inputs))
+    shards = [parameter.detach() for parameter in parameters]
+    return make_fx(forward_and_backward, tracing_mode="fake")(*shards, *present(inputs))
 
 
-def arguments_of(model: nn.Module, inputs: list[Tensor | None]) -> list[Tensor]:
-    """What the graph of `trace` is called with."""
-    routers = [module for module in model.modules() if isinstance(module, Router)]
-    biases = [router.bias_E for router in routers if router.bias_E is not None]
-    shards = [parameter.detach() for parameter in model.parameters()]
-    return [*biases, *shards, *(value for value in inputs if value is not None)]
+def present(inputs: list[Tensor | None]) -> list[Tensor]:
+    """Those that are not None."""
+    return [value for value in inputs if value is not None]
 
 
 def fingerprint(graph: GraphModule) -> bytes:
@@ -85,19 +72,19 @@ class CompiledMicroStep:
         """Compile for inputs of these shapes, and run the program once: then all steps take equally long.
         Ranks must do so together; raises `RuntimeError` if they would not run the same program.
         """
-        self._model = model
         self._parameters = list(model.parameters())
+        self._shards = [parameter.detach() for parameter in self._parameters]
         self._compiler = compiler
         graph = trace(model, micro_step, inputs)
         require_one_program(graph, world, inputs[0].device)
         self._program = torch.compile(graph, backend=self._compile, fullgraph=True, dynamic=False)
         with torch.no_grad():
-            self._program(*arguments_of(model, inputs))
+            self._program(*self._shards, *present(inputs))
 
     @torch.no_grad()
     def __call__(self, inputs: list[Tensor | None]) -> Tensor:
         """Add this micro-step's gradients, summed over all ranks, to the shards; returns its statistics."""
-        statistics, *gradients = self._program(*arguments_of(self._model, inputs))
+        statistics, *gradients = self._program(*self._shards, *present(inputs))
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             if parameter.grad is None:
                 parameter.grad = gradient

@@ -15,7 +15,6 @@ from titan_tpu.config import AdamWConfig, EngineConfig, Rendezvous, SGDConfig
 from titan_tpu.device import device_by_name
 from titan_tpu.micro_step import MicroStep
 from titan_tpu.models import build_model
-from titan_tpu.models.experts import Router
 from titan_tpu.models.initialization import initial_rows
 from titan_tpu.muon import Muon, hidden_matrices
 from titan_tpu.optimizers import SGD, AdamW, Optimizer
@@ -70,7 +69,6 @@ class Engine:
         self._parameters = list(self.model.parameters())
         # Made once: whether this rank wishes to stop.
         self._wishes = torch.tensor([[0.0], [1.0]], device=self._device.torch_device)
-        self._biases = self._make_biases()
         self._optimizer = self._build_optimizer()
         self._micro_step = MicroStep(self.model, config, self._mesh, self._device.torch_device)
         self._compiled = self._compile() if config.compile else None
@@ -94,17 +92,6 @@ class Engine:
             return SGD(self._parameters, config)
         matrices = hidden_matrices(self.model, self.placements)
         return Muon(self._parameters, matrices, config, getattr(torch, self._config.precision.compute))
-
-    def _make_biases(self) -> list[Tensor]:
-        """One bias of each expert for each router, if the recipe balances experts by them."""
-        routers = [module for module in self.model.modules() if isinstance(module, Router)]
-        if not routers or self._config.model.experts.load_balancing != "bias":
-            return []
-        for router in routers:
-            router.bias_E = torch.zeros(
-                self._config.model.experts.num_experts, device=self._device.torch_device
-            )
-        return [router.bias_E for router in routers]
 
     @property
     def asynchronous(self) -> bool:
@@ -136,9 +123,7 @@ class Engine:
         if config.model.experts is None:
             return totals
         pairs_LE, left_out_LE = totals[3:].view(config.model.num_layers, 2, -1).unbind(dim=1)
-        self._micro_step.remember(pairs_LE)
-        if self._biases:
-            balancing.move_biases(self._biases, pairs_LE, config.model.experts.load_balancing_coefficient)
+        self._micro_step.balance(pairs_LE)
         return torch.cat((totals[:3], balancing.summary(pairs_LE, left_out_LE)))
 
     def _accumulate_gradients(self, tokens_BS: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from titan_tpu import balancing
 from titan_tpu.config import EngineConfig
 from titan_tpu.models.attention import attention_mask, documents
 from titan_tpu.models.decoder import Sums
+from titan_tpu.models.experts import Router
 from titan_tpu.parallel.context_parallel import own_positions
 from titan_tpu.parallel.mesh import Mesh
 
@@ -25,14 +26,16 @@ class MicroStep:
         positions_T = own_positions(config.sequence_length, mesh.context, device)
         self._own_N = positions_T.chunk(mesh.tensor.degree)[mesh.tensor.index]
         self._positions_T = positions_T if mesh.context.degree > 1 else None
-        self._share_LE = None
+        self._routers = [module for module in model.modules() if isinstance(module, Router)]
         experts = config.model.experts
-        if experts is not None and experts.load_balancing == "auxiliary-loss":
-            self._share_LE = balancing.even_shares(config.model.num_layers, experts.num_experts, device)
+        self.balance_LE = None
+        if experts is not None:
+            self.balance_LE = balancing.initial(experts, config.model.num_layers, device)
+        """What this step's experts are balanced by; part of the state of a run."""
 
     def cut(self, tokens_BS: Tensor) -> list[Tensor | None]:
         """What `forward` takes, of this rank: tokens_BN, targets_BN, positions of the queries, documents_BT,
-        and shares of the experts.
+        and what the experts are balanced by.
 
         All that differs between ranks is in these tensors: what is traced of `forward` does not.
         """
@@ -41,12 +44,12 @@ class MicroStep:
         documents_BT = None if end is None else documents(tokens_BT, end)
         if self._mesh.context.degree * self._mesh.tensor.degree > 1:
             tokens_BT, targets_BT = (x.index_select(1, self._own_N) for x in (tokens_BT, targets_BT))
-        return [tokens_BT, targets_BT, self._positions_T, documents_BT, self._share_LE]
+        return [tokens_BT, targets_BT, self._positions_T, documents_BT, self.balance_LE]
 
-    def remember(self, pairs_LE: Tensor) -> None:
-        """Take the loads of a step, over all ranks, for what the next one is balanced by."""
-        if self._share_LE is not None:
-            self._share_LE = pairs_LE / pairs_LE.sum(dim=1, keepdim=True)
+    def balance(self, pairs_LE: Tensor) -> None:
+        """Balance the next step by the loads of this one, over all ranks."""
+        if self.balance_LE is not None:
+            self.balance_LE = balancing.following(self._config.model.experts, self.balance_LE, pairs_LE)
 
     def forward(
         self,
@@ -54,7 +57,7 @@ class MicroStep:
         targets_BN: Tensor,
         positions_T: Tensor | None,
         documents_BT: Tensor | None,
-        share_LE: Tensor | None,
+        balance_LE: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """The objective, a scalar, and statistics without a gradient: the cross entropy and, of a mixture,
         for each layer and expert the pairs that chose it and those left out: [1 + L * 2 * E].
@@ -66,13 +69,17 @@ class MicroStep:
         if positions_T is None:
             positions_T = torch.arange(length, device=tokens_BN.device)
         mask = None if is_causal else attention_mask(positions_T, length, documents_BT)
+        experts = config.model.experts
+        if experts is not None and experts.load_balancing == "bias":
+            for router, bias_E in zip(self._routers, balance_LE.unbind(), strict=True):
+                router.bias_E = bias_E
         sums: Sums = self._model(tokens_BN, targets_BN, positions_T, mask, config.z_loss)
         objective = sums.objective / config.global_tokens
         statistics = (sums.cross_entropy / config.global_tokens).reshape(1)
-        if sums.loads_L3E is not None:
-            if share_LE is not None:
-                experts = config.model.experts
-                loss = balancing.auxiliary_loss(sums.loads_L3E[:, 0], share_LE, experts, config.global_tokens)
-                objective = objective + experts.load_balancing_coefficient * loss
-            statistics = torch.cat((statistics, sums.loads_L3E[:, 1:].detach().flatten()))
-        return objective, statistics
+        if experts is None:
+            return objective, statistics
+        if experts.load_balancing == "auxiliary-loss":
+            probability_LE = sums.loads_L3E[:, 0]
+            loss = balancing.auxiliary_loss(probability_LE, balance_LE, experts, config.global_tokens)
+            objective = objective + experts.load_balancing_coefficient * loss
+        return objective, torch.cat((statistics, sums.loads_L3E[:, 1:].detach().flatten()))

@@ -9,7 +9,8 @@ decay serve both.
 
 A matrix can be made orthogonal only as a whole, and its shards are spread over ranks. Matrices of the same
 shape, of all layers, are dealt out to these ranks: each receives the whole of every X-th matrix, works on it,
-and sends back the shards. No work is done twice, and all ranks run the same program.
+and sends back the shards. Replicas, and ranks that share a matrix by tensor parallelism, repeat the work. All
+ranks run the same program.
 """
 
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ mod absurd;
 mod axes;
 mod bad_bases;
 mod bases;
+mod choices;
 mod clusters;
 mod course;
 mod extends;

@@ -95,18 +95,14 @@ class SparseMoe(nn.Module):
         y_ND = (y_NKD * weights_NK.unsqueeze(-1).to(y_NKD.dtype)).sum(dim=1)
         experts_P = experts_NK.flatten()
         count_E = probabilities_NE.new_zeros(probabilities_NE.shape[1])
-        chosen_E = count_E.scatter_add(0, experts_P, torch.ones_like(experts_P, dtype=count_E.dtype))
-        left_out_E = (
-            torch.zeros_like(count_E)
-            if left_out_NK is None
-            else count_E.scatter_add(0, experts_P, left_out_NK.flatten().to(count_E.dtype))
+        chosen_E, left_out_E = (
+            count_E.scatter_add(0, experts_P, pairs_NK.flatten().to(count_E.dtype))
+            for pairs_NK in (torch.ones_like(experts_NK), left_out_NK)
         )
         load_3E = torch.stack((probabilities_NE.sum(dim=0), chosen_E, left_out_E))
         return y_ND.view_as(x_BTD), load_3E
 
-    def ask_experts(
-        self, x_ND: Tensor, weights_NK: Tensor, experts_NK: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """What each of its experts says of a token, y_NKD, and which were not asked; None for none."""
+    def ask_experts(self, x_ND: Tensor, weights_NK: Tensor, experts_NK: Tensor) -> tuple[Tensor, Tensor]:
+        """What each of its experts says of a token, y_NKD, and which were not asked, bool: here none."""
         y_PD = self.experts(x_ND, experts_NK.flatten())
-        return y_PD.view(*experts_NK.shape, -1), None
+        return y_PD.view(*experts_NK.shape, -1), torch.zeros_like(experts_NK, dtype=torch.bool)
