@@ -1,14 +1,16 @@
 //! Which samples make a step, and who takes which of them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Error, Result};
 
 /// How the samples of a step are shared out: `global_batch = accumulation * data_parallel_degree *
 /// local_batch`.
 ///
-/// Step `s` takes the places `s*G .. (s+1)*G` of the order, whatever the number of ranks; that is
-/// why a run can shrink and grow, raising and lowering `accumulation`, and still train on the same
-/// samples in the same step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A step takes the next `G` places of the order, whatever the number of ranks; that is why a run can
+/// shrink and grow, raising and lowering `accumulation`, and still train on the same samples in the
+/// same step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchPlan {
     /// G, samples of one step.
     pub global_batch: u64,
@@ -18,6 +20,10 @@ pub struct BatchPlan {
     pub data_parallel_degree: u64,
     /// B, samples per rank and micro-step.
     pub local_batch: u64,
+    /// The step that this plan begins with, from 0: a run that goes on may have another batch than before.
+    pub first_step: u64,
+    /// The place in the order that this step begins at, see [`Cursor`](crate::Cursor).
+    pub first_sample: u64,
 }
 
 impl BatchPlan {
@@ -49,18 +55,23 @@ impl BatchPlan {
         Ok(())
     }
 
-    /// The place in the order (see [`Order::global_sample`](crate::Order::global_sample)) of row
-    /// `row` of micro-step `micro` of rank `rank` in step `step`, which must not be above
-    /// [`last_step`](Self::last_step).
+    /// The place in the order of row `row` of micro-step `micro` of rank `rank` in step `step`, which must be from
+    /// `first_step` to [`last_step`](Self::last_step).
     pub fn place(&self, step: u64, micro: u64, rank: u64, row: u64) -> u64 {
-        step * self.global_batch
+        self.samples_before(step)
             + (micro * self.data_parallel_degree + rank) * self.local_batch
             + row
     }
 
+    /// The samples of all steps before `step`: the place of its first.
+    pub fn samples_before(&self, step: u64) -> u64 {
+        self.first_sample + (step - self.first_step) * self.global_batch
+    }
+
     /// The last step whose places 64 bits can count.
     pub fn last_step(&self) -> u64 {
-        u64::MAX / self.global_batch - 1
+        let steps = (u64::MAX - self.first_sample) / self.global_batch;
+        self.first_step.saturating_add(steps).saturating_sub(1)
     }
 }
 
@@ -71,7 +82,14 @@ pub(crate) mod tests {
 
     fn plan(accumulation: u64, data_parallel_degree: u64, local_batch: u64) -> BatchPlan {
         let global_batch = accumulation * data_parallel_degree * local_batch;
-        BatchPlan { global_batch, accumulation, data_parallel_degree, local_batch }
+        BatchPlan {
+            global_batch,
+            accumulation,
+            data_parallel_degree,
+            local_batch,
+            first_step: 0,
+            first_sample: 0,
+        }
     }
 
     /// A small plan that fits together.

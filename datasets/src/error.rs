@@ -1,8 +1,9 @@
 //! Everything that can go wrong with data, in words for the person who has to put it right.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
+
+use crate::SourceConfig;
 
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// No file was given.
-    #[error("no data file is named; name at least one text file in data.sources")]
+    #[error("no data is named; name at least one file in data.sources")]
     NoFiles,
 
     /// The file system refused.
@@ -40,29 +41,118 @@ pub enum Error {
         hint: &'static str,
     },
 
-    /// A file of zero bytes.
-    #[error("{}: this data file is empty; fill it or remove it from data.sources", path.display())]
-    Empty {
+    /// A source that cannot be found, opened or read.
+    #[cfg(feature = "prepare")]
+    #[error(transparent)]
+    Source(#[from] crate::source::Error),
+
+    /// A tokenizer that cannot be used.
+    #[error("{}: cannot use this tokenizer: {why}", path.display())]
+    Tokenizer {
         /// The file.
         path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
 
-    /// Bytes that are not text.
-    #[error("{}:{line}: byte {byte:#04x} at offset {offset} {rule}; {hint}", path.display())]
-    InvalidUtf8 {
+    /// A record that cannot be used.
+    #[error("{name}:{record}: {what}{}", offset_text(*offset, *is_compressed))]
+    BadRecord {
+        /// The file or address.
+        name: String,
+        /// The line or row, from 1.
+        record: u64,
+        /// The byte of the file where it is, from 0, where bytes can be counted.
+        offset: Option<u64>,
+        /// Whether `offset` counts bytes of the decompressed file.
+        is_compressed: bool,
+        /// A word for the reason.
+        reason: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+
+    /// A folder of shards that another tokenization has begun.
+    #[error("{}: {why}", path.display())]
+    OtherShards {
+        /// The folder.
+        path: PathBuf,
+        /// What is in it.
+        why: String,
+    },
+
+    /// An index of shards that cannot be read.
+    #[error(
+        "{}: this is no index of token shards: {why}; make the shards again with titan-tpu data tokenize",
+        path.display()
+    )]
+    BadIndex {
         /// The file.
         path: PathBuf,
-        /// The line of the first bad byte, from 1.
-        line: u64,
-        /// The offset of the first bad byte in the file, from 0.
-        offset: u64,
-        /// That byte.
-        byte: u8,
-        /// The rule it breaks.
-        rule: &'static str,
-        /// What to do.
-        hint: &'static str,
+        /// What is wrong with it.
+        why: String,
     },
+
+    /// A folder of shards without the split that is asked for.
+    #[error(
+        "{}: these shards have no split `{split}`; they have {there}", path.display()
+    )]
+    NoSplit {
+        /// The folder.
+        path: PathBuf,
+        /// The split.
+        split: String,
+        /// The splits that are there.
+        there: String,
+    },
+
+    /// A part of a shard that is not what was written.
+    #[error(
+        "{}: the {bytes} bytes from offset {offset} on are not what was written there; copy the file again, or make the \
+         shards again with titan-tpu data tokenize (titan-tpu data verify lists all such places)",
+        path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where the part begins.
+        offset: u64,
+        /// Its size.
+        bytes: u64,
+    },
+
+    /// A source that would have no samples.
+    #[error(
+        "the weight {weight} of source {source_number}, of {total} in all, gives it less than one sample in 65536; raise it or \
+         leave the source out"
+    )]
+    SmallWeight {
+        /// The source, from 1.
+        source_number: usize,
+        /// Its weight.
+        weight: f64,
+        /// The sum of all weights.
+        total: f64,
+    },
+
+    /// A validation of nothing.
+    #[error(
+        "the validation data has no token to predict; name more data in validation.sources, or raise validation.fraction"
+    )]
+    NothingToValidate,
+
+    /// The tokenizer died of a text: a bug of the library.
+    #[error("{name}: the tokenizer failed at a record from line or row {record} on")]
+    TokenizerPanicked {
+        /// The file or address.
+        name: String,
+        /// The first record of those it was working on, from 1.
+        record: u64,
+    },
+
+    /// What was asked for was stopped.
+    #[error("stopped")]
+    Stopped,
 
     /// A file that is no longer what it was when it was verified or opened.
     #[error(
@@ -81,11 +171,18 @@ pub enum Error {
 
     /// One step would use a sample twice.
     #[error(
-        "the data is too small: {tokens} tokens make {samples} samples of sequence_length \
-         {sequence_length}, but one step takes global_batch {global_batch} different samples; {}",
+        "{}: {tokens} tokens make {samples} samples of sequence_length \
+         {sequence_length}, but one step takes {} {global_batch} different samples; {}",
+        name.as_ref().map_or_else(
+            || "the data is too small".to_owned(),
+            |name| format!("{name}: this source is too small")
+        ),
+        if name.is_some() { "from it" } else { "global_batch" },
         too_small_hint(*tokens, *samples, *sequence_length, *global_batch)
     )]
     TooSmall {
+        /// The source, if there are several.
+        name: Option<String>,
         /// Tokens in the stream.
         tokens: u64,
         /// Inputs of one sample.
@@ -154,24 +251,30 @@ pub enum Error {
     },
 }
 
-/// All problems of a set of files, at most one per file, in the order the files were given. Never
-/// empty.
-#[derive(Debug)]
-pub struct BadFiles(pub Vec<Error>);
-
-impl fmt::Display for BadFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, error) in self.0.iter().enumerate() {
-            if number > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{error}")?;
-        }
-        Ok(())
+#[cfg(feature = "prepare")]
+impl From<crate::source::ReadError> for Error {
+    fn from(error: crate::source::ReadError) -> Self {
+        Self::Source(error.into())
     }
 }
 
-impl std::error::Error for BadFiles {}
+impl Error {
+    /// Names the source of an error about its size, if it is one of several.
+    pub(crate) fn of_source(mut self, sources: &[SourceConfig], number: usize) -> Self {
+        if let (Self::TooSmall { name, .. }, true) = (&mut self, sources.len() > 1) {
+            *name = Some(sources[number].name.clone());
+        }
+        self
+    }
+}
+
+fn offset_text(offset: Option<u64>, is_compressed: bool) -> String {
+    match offset {
+        None => String::new(),
+        Some(offset) if is_compressed => format!(" (byte {offset} of the decompressed file)"),
+        Some(offset) => format!(" (byte {offset})"),
+    }
+}
 
 /// What to change, with numbers that work.
 fn too_small_hint(tokens: u64, samples: u64, sequence_length: u64, global_batch: u64) -> String {

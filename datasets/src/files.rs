@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Opens a regular file that is not empty, and says its size.
+/// Opens a regular file, and says its size.
 ///
 /// What the path leads to is looked at before it is opened: opening a pipe waits for its writer,
 /// and opening a device can do anything.
@@ -17,9 +17,6 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     let metadata = file.metadata().map_err(|e| io_error(path, "read the size of", e))?;
     // Once more, for the file that was really opened.
     require_regular(path, metadata.file_type())?;
-    if metadata.len() == 0 {
-        return Err(Error::Empty { path: path.to_owned() });
-    }
     Ok((file, metadata.len()))
 }
 

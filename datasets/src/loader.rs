@@ -1,12 +1,14 @@
 //! The batches of one rank.
 
-use crate::{BatchPlan, Error, Order, Packing, Result, SourceFile, TokenStream};
+use serde::{Deserialize, Serialize};
+
+use crate::{BatchPlan, Error, Result, Samples, SourceConfig};
 
 /// What a [`Loader`] needs to know; the same on every rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoaderConfig {
-    /// The files, as [`verify`](crate::verify) found them.
-    pub files: Vec<SourceFile>,
+    /// The data.
+    pub sources: Vec<SourceConfig>,
     /// T, inputs of one sample.
     pub sequence_length: u64,
     /// The seed of the order.
@@ -19,30 +21,27 @@ pub struct LoaderConfig {
 /// arguments only.
 #[derive(Debug)]
 pub struct Loader {
-    stream: TokenStream,
-    packing: Packing,
-    order: Order,
+    samples: Samples,
     plan: BatchPlan,
-    /// T + 1.
-    row_len: usize,
     batch_len: usize,
 }
 
 impl Loader {
-    /// Opens the files, and checks that they are enough for a step of different samples.
+    /// Opens the data, and checks that it is enough for a step of different samples.
+    ///
+    /// # Errors
+    /// See [`Samples::open`] and [`BatchPlan::check`].
     pub fn open(config: &LoaderConfig) -> Result<Self> {
-        let LoaderConfig { files, sequence_length, seed, plan } = config;
+        let LoaderConfig { sources, sequence_length, seed, plan } = config;
         plan.check()?;
-        let stream = TokenStream::open(files)?;
-        let packing = Packing::new(stream.tokens(), *sequence_length)?;
-        let order = Order::new(*seed, packing.enough_for(plan.global_batch)?);
-        let (row_len, batch_len) = lengths(*sequence_length, plan)?;
-        Ok(Self { stream, packing, order, plan: *plan, row_len, batch_len })
+        let batch_len = batch_len(*sequence_length, plan)?;
+        let samples = Samples::open(sources, *sequence_length, *seed, plan.global_batch)?;
+        Ok(Self { samples, plan: *plan, batch_len })
     }
 
-    /// How the stream is cut into samples.
-    pub fn packing(&self) -> Packing {
-        self.packing
+    /// The samples of the run.
+    pub fn samples(&self) -> &Samples {
+        &self.samples
     }
 
     /// How a step is shared out.
@@ -55,36 +54,38 @@ impl Loader {
         self.batch_len
     }
 
-    /// Writes the tokens of `rank` in `step` (from 0) in row-major shape `[A, B, T + 1]`.
+    /// Writes the tokens of `rank` in `step` (from 0) in row-major shape `[A, B, T + 1]`, in the form of
+    /// [`Samples::read`].
     ///
     /// A step that spans two epochs may hold a sample twice, once for each.
+    ///
+    /// # Errors
+    /// A file cannot be read or is not what it was; or arguments that do not fit the plan.
     pub fn fill(&self, step: u64, rank: u64, out: &mut [i32]) -> Result<()> {
         self.check_arguments(step, rank, out.len())?;
-        let mut bytes = vec![0; self.row_len];
-        let mut rows = out.chunks_exact_mut(self.row_len);
+        let mut rows = out.chunks_exact_mut(self.samples.row_len());
         for micro in 0..self.plan.accumulation {
             for (row, tokens) in (0..self.plan.local_batch).zip(&mut rows) {
-                let sample = self.order.global_sample(self.plan.place(step, micro, rank, row));
-                self.stream.read(self.packing.start(sample), &mut bytes)?;
-                for (token, byte) in tokens.iter_mut().zip(&bytes) {
-                    *token = i32::from(*byte);
-                }
+                let sample = self.samples.locate(self.plan.place(step, micro, rank, row));
+                self.samples.read(sample, tokens)?;
             }
         }
         Ok(())
     }
 
     fn check_arguments(&self, step: u64, rank: u64, len: usize) -> Result<()> {
-        let Self { plan, row_len, batch_len, .. } = self;
+        let Self { plan, batch_len, .. } = self;
         let misuse = |what, value, expected| Err(Error::Misuse { what, value, expected });
-        if step > plan.last_step() {
-            return misuse("the step", step, format!("at most {}", plan.last_step()));
+        if step < plan.first_step || step > plan.last_step() {
+            let expected = format!("{} to {}", plan.first_step, plan.last_step());
+            return misuse("the step", step, expected);
         }
         if rank >= plan.data_parallel_degree {
             let expected = format!("below the data-parallel degree, {}", plan.data_parallel_degree);
             return misuse("the data-parallel rank", rank, expected);
         }
         if len != *batch_len {
+            let row_len = self.samples.row_len();
             let expected =
                 format!("{} x {} x {row_len} = {batch_len}", plan.accumulation, plan.local_batch);
             return misuse("the number of tokens in the buffer of a batch", len as u64, expected);
@@ -93,8 +94,8 @@ impl Loader {
     }
 }
 
-/// The tokens of a row and of a batch of one rank.
-fn lengths(sequence_length: u64, plan: &BatchPlan) -> Result<(usize, usize)> {
+/// The tokens of a batch of one rank.
+fn batch_len(sequence_length: u64, plan: &BatchPlan) -> Result<usize> {
     let row = sequence_length.saturating_add(1);
     let batch = row.saturating_mul(plan.accumulation).saturating_mul(plan.local_batch);
     // The size of a vector in bytes is an isize.
@@ -102,9 +103,10 @@ fn lengths(sequence_length: u64, plan: &BatchPlan) -> Result<(usize, usize)> {
     if batch > limit {
         return Err(Error::HugeBatch { tokens: batch, limit });
     }
-    Ok((row as usize, batch as usize))
+    Ok(batch as usize)
 }
 
 #[cfg(test)]
+#[cfg(feature = "prepare")]
 #[path = "loader_tests.rs"]
 mod tests;

@@ -68,12 +68,6 @@ impl Order {
         }
     }
 
-    /// The sample at place `global` of all epochs laid end to end, so that the tail of an epoch is
-    /// never dropped.
-    pub fn global_sample(&self, global: u64) -> u64 {
-        self.sample(global / self.samples, global % self.samples)
-    }
-
     /// One pass through the network, a permutation of the numbers of `2 * half_bits` bits.
     fn permute(&self, key: u64, number: u64) -> u64 {
         let mask = (1 << self.half_bits) - 1;
@@ -89,7 +83,7 @@ impl Order {
 }
 
 /// The finaliser of splitmix64.
-fn mix(mut x: u64) -> u64 {
+pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

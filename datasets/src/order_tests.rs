@@ -35,13 +35,6 @@ fn golden_orders() {
     );
 }
 
-#[test]
-fn an_epoch_continues_in_the_next() {
-    let order = order(7, 10);
-    let both: Vec<u64> = (0..20).map(|global| order.global_sample(global)).collect();
-    assert_eq!(both, [epoch(&order, 0), epoch(&order, 1)].concat());
-}
-
 /// How far counts are from equal chances, in standard deviations (about; from a chi-squared test).
 ///
 /// Each of `trials` hits each of the `cells` with the given chance; cells that were never hit may

@@ -1,6 +1,9 @@
 //! Cutting a stream of tokens into samples of equal length.
 
+use std::iter::Sum;
 use std::num::NonZeroU64;
+
+use serde::Serialize;
 
 use crate::{Error, Result};
 
@@ -16,20 +19,37 @@ pub struct Packing {
     sequence_length: u64,
 }
 
-/// Where the tokens of one epoch went: `tokens_in == first + trained_per_epoch + remainder`,
-/// always.
+/// Where the tokens of one epoch went: `tokens_in == trained_per_epoch + cropped + remainder`, always.
 ///
-/// Nothing is padded, and nothing is cropped except the remainder at the end of the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Nothing is padded and nothing is cropped: a document that is longer than a sample goes on in the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TokenAccount {
+    /// Documents of the stream.
+    pub documents: u64,
     /// Tokens in the stream.
     pub tokens_in: u64,
-    /// The first token of the stream, which is only ever an input: 1, or 0 for an empty stream.
-    pub first: u64,
-    /// Tokens that are a target once per epoch.
+    /// Tokens that are a target once per epoch (of instruction data also those that are not learned).
     pub trained_per_epoch: u64,
-    /// Tokens at the end that do not fill another sample.
+    /// Tokens that were cut off documents: 0.
+    pub cropped: u64,
+    /// Tokens that were added to fill samples: 0.
+    pub padded: u64,
+    /// Tokens that are no target: the first of a stream, which nothing comes before, and those at its end that do not
+    /// fill another sample. Never more than a sample.
     pub remainder: u64,
+}
+
+impl Sum for TokenAccount {
+    fn sum<I: Iterator<Item = Self>>(accounts: I) -> Self {
+        accounts.fold(Self::default(), |a, b| Self {
+            documents: a.documents + b.documents,
+            tokens_in: a.tokens_in + b.tokens_in,
+            trained_per_epoch: a.trained_per_epoch + b.trained_per_epoch,
+            cropped: a.cropped + b.cropped,
+            padded: a.padded + b.padded,
+            remainder: a.remainder + b.remainder,
+        })
+    }
 }
 
 impl Packing {
@@ -57,6 +77,7 @@ impl Packing {
         match NonZeroU64::new(samples) {
             Some(enough) if samples >= global_batch => Ok(enough),
             _ => Err(Error::TooSmall {
+                name: None,
                 tokens: self.tokens,
                 sequence_length: self.sequence_length,
                 samples,
@@ -71,14 +92,13 @@ impl Packing {
     }
 
     /// Where the tokens of one epoch go.
-    pub const fn account(self) -> TokenAccount {
-        let first = if self.tokens > 0 { 1 } else { 0 };
+    pub fn account(self) -> TokenAccount {
         let trained_per_epoch = self.samples() * self.sequence_length;
         TokenAccount {
             tokens_in: self.tokens,
-            first,
             trained_per_epoch,
-            remainder: self.tokens - first - trained_per_epoch,
+            remainder: self.tokens - trained_per_epoch,
+            ..TokenAccount::default()
         }
     }
 }
@@ -116,9 +136,9 @@ mod tests {
         let account = packing(1_119_740, 256).account();
         let expected = TokenAccount {
             tokens_in: 1_119_740,
-            first: 1,
             trained_per_epoch: 4373 * 256,
-            remainder: 251,
+            remainder: 252,
+            ..TokenAccount::default()
         };
         assert_eq!(account, expected);
     }
@@ -148,12 +168,12 @@ mod tests {
             let packing = packing(tokens, sequence_length);
             let account = packing.account();
             // In u128, so that a wrong sum cannot hide behind an overflow.
-            let sum = u128::from(account.first)
-                + u128::from(account.trained_per_epoch)
+            let sum = u128::from(account.trained_per_epoch)
+                + u128::from(account.cropped)
                 + u128::from(account.remainder);
             prop_assert_eq!(sum, u128::from(account.tokens_in));
             prop_assert_eq!(account.tokens_in, tokens);
-            prop_assert!(account.remainder < sequence_length);
+            prop_assert!(account.remainder <= sequence_length);
             prop_assert_eq!(account.trained_per_epoch, packing.samples() * sequence_length);
         }
 
@@ -171,9 +191,10 @@ mod tests {
                 }
             }
             let account = packing.account();
-            let trained = (account.first + account.trained_per_epoch) as usize;
-            prop_assert!(targets.iter().take(1).all(|&count| count == 0));
-            prop_assert!(targets[account.first as usize..trained].iter().all(|&count| count == 1));
+            let first = targets.len().min(1);
+            let trained = first + account.trained_per_epoch as usize;
+            prop_assert!(targets[..first].iter().all(|&count| count == 0));
+            prop_assert!(targets[first..trained].iter().all(|&count| count == 1));
             prop_assert!(targets[trained..].iter().all(|&count| count == 0));
         }
     }

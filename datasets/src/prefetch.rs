@@ -93,28 +93,35 @@ fn read_ahead(
 }
 
 #[cfg(test)]
+#[cfg(feature = "prepare")]
 mod tests {
     use super::*;
-    use crate::testing::Folder;
+    use crate::testing::Shards;
     use crate::{BatchPlan, LoaderConfig};
 
-    fn folder() -> Folder {
-        Folder::new(&[
-            b"Now is the winter of our discontent",
-            b"Made glorious summer by this sun of York",
-        ])
+    fn shards() -> Shards {
+        Shards::of_text(
+            40,
+            &["Now is the winter of our discontent", "Made glorious summer by this sun of York"],
+        )
     }
 
-    fn loader(folder: &Folder) -> Loader {
-        let plan =
-            BatchPlan { global_batch: 4, accumulation: 1, data_parallel_degree: 2, local_batch: 2 };
-        Loader::open(&LoaderConfig { files: folder.sources(), sequence_length: 5, seed: 1, plan })
-            .unwrap()
+    fn loader(shards: &Shards) -> Loader {
+        let plan = BatchPlan {
+            global_batch: 4,
+            accumulation: 1,
+            data_parallel_degree: 2,
+            local_batch: 2,
+            first_step: 0,
+            first_sample: 0,
+        };
+        let sources = vec![shards.source(1.0)];
+        Loader::open(&LoaderConfig { sources, sequence_length: 5, seed: 1, plan }).unwrap()
     }
 
     #[test]
     fn batches_come_in_order_and_end() {
-        let folder = folder();
+        let folder = shards();
         let direct = loader(&folder);
         for depth in [0, 1, 2, 100] {
             let mut steps = 3..40;
@@ -132,27 +139,29 @@ mod tests {
 
     #[test]
     fn an_empty_range_has_no_batches() {
-        assert!(Prefetcher::start(loader(&folder()), 0, 7..7, 2).unwrap().next().is_none());
+        assert!(Prefetcher::start(loader(&shards()), 0, 7..7, 2).unwrap().next().is_none());
     }
 
     #[test]
     fn dropping_ends_the_thread() {
         // Without reading, and with the channel full: a thread that is not told to stop would hang
         // the test.
-        let prefetcher = Prefetcher::start(loader(&folder()), 0, 0..u64::MAX, 2).unwrap();
+        let folder = shards();
+        let prefetcher = Prefetcher::start(loader(&folder), 0, 0..u64::MAX, 2).unwrap();
         drop(prefetcher);
-        let mut prefetcher = Prefetcher::start(loader(&folder()), 0, 0..1_000_000, 2).unwrap();
+        let mut prefetcher = Prefetcher::start(loader(&folder), 0, 0..1_000_000, 2).unwrap();
         prefetcher.next().unwrap().unwrap();
         drop(prefetcher);
     }
 
     #[test]
     fn an_error_comes_after_the_good_batches_and_is_the_end() {
-        let folder = folder();
+        let folder = shards();
         let mut prefetcher = Prefetcher::start(loader(&folder), 0, 0..1_000_000, 1).unwrap();
         prefetcher.next().unwrap().unwrap();
         // The stream keeps the file open, so that it sees the change.
-        std::fs::File::options().write(true).open(folder.path(0)).unwrap().set_len(1).unwrap();
+        let tokens = folder.file("train-00000.tokens");
+        std::fs::File::options().write(true).open(tokens).unwrap().set_len(1).unwrap();
         let mut steps = 1;
         let error = loop {
             match prefetcher.next().unwrap() {
@@ -162,7 +171,7 @@ mod tests {
             steps += 1;
         };
         assert!(
-            matches!(&error, Error::Changed { path, found: 1, .. } if *path == folder.path(0)),
+            matches!(&error, Error::Changed { path, found: 1, .. } if path.starts_with(folder.path())),
             "{error}"
         );
         assert!(steps < 100);
@@ -171,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_wrong_rank_is_the_first_result() {
-        let mut prefetcher = Prefetcher::start(loader(&folder()), 2, 0..3, 2).unwrap();
+        let mut prefetcher = Prefetcher::start(loader(&shards()), 2, 0..3, 2).unwrap();
         assert!(matches!(prefetcher.next(), Some(Err(Error::Misuse { value: 2, .. }))));
         assert!(prefetcher.next().is_none());
     }

@@ -28,6 +28,9 @@ pub(crate) enum Command {
     /// List, show, check, compare and import recipes.
     #[command(subcommand)]
     Recipe(RecipeCommand),
+    /// Make, show and check token shards.
+    #[command(subcommand)]
+    Data(DataCommand),
     /// Install the Python environment of the engine now, instead of at the first run.
     Setup(SetupArgs),
     /// Say what is here and what is missing, without changing anything.
@@ -185,6 +188,156 @@ pub(crate) struct ImportArgs {
     /// Write the recipe to a file, which must not exist yet, instead of stdout.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Turn text into token shards; a second start goes on where the first one ended.
+    Tokenize(TokenizeArgs),
+    /// Print decoded documents and batches, of a recipe or of a folder of shards.
+    Show(ShowDataArgs),
+    /// Read everything and compare it with its hashes (shards), or check every record (a recipe or files).
+    Verify(VerifyDataArgs),
+}
+
+/// Files with text, and where it is in them.
+#[derive(Args, Debug)]
+pub(crate) struct SourceArgs {
+    /// The field or column of a document [default: text].
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["prompt_field", "response_field"])]
+    pub(crate) text_field: Option<String>,
+    /// The field of a prompt; with --response-field the response is learned and the prompt is not, without it the
+    /// records are prompts for reinforcement learning.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) prompt_field: Option<String>,
+    /// The field of a response.
+    #[arg(long, value_name = "NAME", requires = "prompt_field")]
+    pub(crate) response_field: Option<String>,
+    /// How plain text files are cut into documents.
+    #[arg(long, value_enum, default_value = "file")]
+    pub(crate) documents: DocumentsArg,
+    /// The split of a Hugging Face folder.
+    #[arg(long, value_name = "NAME", default_value = "train")]
+    pub(crate) split: String,
+}
+
+/// How plain text files are cut into documents.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum DocumentsArg {
+    /// A file is a document.
+    File,
+    /// A line is a document.
+    Lines,
+}
+
+/// What happens at a record that cannot be used.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum BadRecordArg {
+    /// The command ends with exit code 3 and names it.
+    Fail,
+    /// It is passed over, counted, and listed in skipped.jsonl.
+    Skip,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenizeArgs {
+    /// Files, folders, globs or addresses: .txt, .jsonl, .json, .parquet, .arrow; also .gz and .zst of text.
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<String>,
+    /// The folder of the shards.
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: PathBuf,
+    /// `bytes`, or a tokenizer.json of Hugging Face's tokenizers.
+    #[arg(long, value_name = "FILE", default_value = "bytes")]
+    pub(crate) tokenizer: String,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// The token before each document: an id, its text, `none`, or `auto` (what the tokenizer says).
+    #[arg(long, value_name = "TOKEN", default_value = "auto")]
+    pub(crate) document_start: String,
+    /// The token after each document: an id, its text, `none`, or `auto` (what the tokenizer says).
+    #[arg(long, value_name = "TOKEN", default_value = "auto")]
+    pub(crate) document_end: String,
+    /// The share of the documents that is held out for validation, chosen by the hash of their text.
+    #[arg(long, value_name = "X", default_value = "0", value_parser = fraction)]
+    pub(crate) validation_fraction: f64,
+    /// What happens at a record that cannot be used.
+    #[arg(long, value_enum, default_value = "fail")]
+    pub(crate) on_bad_record: BadRecordArg,
+    /// A shard ends with the document that brings it to this many tokens.
+    #[arg(long, value_name = "N", default_value_t = crate::data::SHARD_TOKENS, value_parser = clap::value_parser!(u64).range(1..=1 << 34))]
+    pub(crate) shard_tokens: u64,
+    /// Threads that tokenize [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) threads: Option<u64>,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|_| "must be a number".to_owned())?;
+    if (0.0..=0.5).contains(&number) { Ok(number) } else { Err("must be from 0 to 0.5".to_owned()) }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowDataArgs {
+    /// A recipe (a file, `-`, or the name of a shipped one), or a folder of shards.
+    #[arg(value_name = "RECIPE|SHARDS")]
+    pub(crate) what: PathBuf,
+    /// Override a setting of the recipe.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Number of devices of the recipe (short for --set hardware.devices=N).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub(crate) devices: Option<u64>,
+    /// The split of the documents.
+    #[arg(long, value_name = "NAME", default_value = "train")]
+    pub(crate) split: String,
+    /// How many documents.
+    #[arg(long, value_name = "N", default_value = "3")]
+    pub(crate) documents: u64,
+    /// The first document, from 0.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) first: u64,
+    /// Steps whose batches are shown, from 1: one (7) or several (7..9) [default: 1].
+    #[arg(long, value_name = "STEPS", value_parser = steps)]
+    pub(crate) steps: Option<(u64, u64)>,
+    /// Go on from a place in the data, as a checkpoint has it: a file that --write-cursor wrote.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cursor: Option<PathBuf>,
+    /// Write the place after the last step that is shown.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_cursor: Option<PathBuf>,
+    /// The tokenizer.json of the shards, to show their text.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// Print JSON lines on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `7` or `7..9`, both ends included.
+fn steps(text: &str) -> Result<(u64, u64), String> {
+    let wrong = || "write one step (7), or the first and the last (7..9), from 1".to_owned();
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
+    let (first, last) = match text.split_once("..") {
+        Some((first, last)) => (number(first)?, number(last)?),
+        None => (number(text)?, number(text)?),
+    };
+    if first == 0 || last < first { Err(wrong()) } else { Ok((first, last)) }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VerifyDataArgs {
+    /// Folders of shards, recipes, or files with text.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Print one JSON object for each on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

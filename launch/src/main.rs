@@ -5,6 +5,8 @@
 
 mod cli;
 mod console;
+mod data;
+mod data_command;
 mod exit;
 mod failure;
 mod recipe_command;
@@ -42,6 +44,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Plan(args) => reckon::plan(&args),
         Command::Mfu(args) => reckon::mfu(&args),
         Command::Recipe(command) => recipe_command::run(&command),
+        Command::Data(command) => data_command::run(&command),
         Command::Setup(args) => setup_command::setup(&args),
         Command::Doctor(args) => setup_command::doctor(&args),
         Command::Completions { shell } => {
@@ -58,7 +61,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 /// process.
 fn report_panics_as_bugs() {
     panic::set_hook(Box::new(|info| {
-        if titan_trainer::tensorboard::is_contained(info) {
+        if titan_trainer::tensorboard::is_contained(info) || titan_datasets::is_contained() {
             return;
         }
         let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));

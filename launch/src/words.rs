@@ -1,5 +1,6 @@
 //! Numbers as people read them.
 
+use titan_datasets::shards::Account;
 use titan_parallelism::MeshDegrees;
 
 /// `0.4 s`, `12.3 s`, `4m05s`, `2h03m`.
@@ -49,6 +50,24 @@ pub(crate) fn grouped(number: u64) -> String {
 /// `1 file`, `3 files`.
 pub(crate) fn plural(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(number)) }
+}
+
+/// Records that gave no tokens, a line for each kind.
+pub(crate) fn left_out(account: &Account) -> Vec<String> {
+    let mut lines = Vec::new();
+    if account.empty_files > 0 {
+        lines.push(format!("passed over {}", plural(account.empty_files, "empty file")));
+    }
+    if account.empty_documents > 0 {
+        lines.push(format!("passed over {}", plural(account.empty_documents, "empty document")));
+    }
+    for (reason, count) in &account.bad {
+        let records = plural(*count, "bad record");
+        lines.push(format!(
+            "passed over {records} ({reason}), listed in skipped.jsonl of its shards"
+        ));
+    }
+    lines
 }
 
 /// `replicate 1 x shard 2 x tensor 2, experts over 4 ranks`: the axes that every run has, and the others where they are

@@ -9,7 +9,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use titan_parallelism::{Convention, plan};
 use titan_recipes::{
-    Diagnostic, Files, Layout, Overrides, Purpose, Recipe, Source, Unusable, load_text, shipped,
+    Diagnostic, Files, Layout, Overrides, Purpose, Recipe, Source, TokenizerFacts, Unusable,
+    load_text, shipped,
 };
 
 /// A recipe with every table and nearly every key.
@@ -74,13 +75,15 @@ policy = "full"
 [compile]
 enabled = true
 [data]
-sources = [{ path = "gs://b/x", weight = 0.5 }, { path = "s3://k:pw@b/y" }]
+sources = [{ path = "gs://b/x", weight = 0.5 }, { path = "s3://k:pw@b/y", weight = 2, prompt_field = "p" }]
 tokenizer = "tokenizer.json"
+document_start = "none"
+document_end = "<|endoftext|>"
 on_bad_record = "skip"
 [validation]
 interval_steps = 100
 steps = "all"
-sources = [{ path = "gs://b/v" }]
+sources = [{ path = "gs://b/v", documents = "lines", split = "test" }]
 [checkpoint]
 directory = "checkpoints"
 interval_steps = 100
@@ -139,7 +142,7 @@ local_batch = 4
 [optimizer]
 learning_rate = 1e-4
 [data]
-sources = [{ path = "gs://b/latents" }]
+sources = [{ path = "latents/**/*.parquet", text_field = "caption" }]
 [flux]
 image_size = 256
 text_length = 512
@@ -278,12 +281,22 @@ impl Files for Shelf {
         }
     }
 
+    fn file(&self, _: &Path) -> Result<(), Unusable> {
+        Ok(())
+    }
+
     fn data(&self, _: &Path) -> Result<(), Unusable> {
         Ok(())
     }
 
-    fn tokenizer(&self, _: &Path) -> Result<u64, Unusable> {
-        Ok(151_668)
+    fn tokenizer(&self, _: &Path, _: &[&str]) -> Result<TokenizerFacts, Unusable> {
+        let added = vec![("<|endoftext|>".to_owned(), 151_643)];
+        Ok(TokenizerFacts {
+            largest_id: 151_668,
+            end: Some(151_643),
+            added,
+            ..TokenizerFacts::default()
+        })
     }
 
     fn folder(&self, _: &Path) -> Result<(), Unusable> {

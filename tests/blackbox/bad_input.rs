@@ -37,7 +37,7 @@ fn a_recipe_with_a_mistake_is_refused_with_its_place_and_its_remedy() {
             "date.txt",
             &["cannot read the data file `date.txt`: no such file", "r.toml:28"],
         ),
-        ("data.txt", ".", &["it is a directory"]),
+        ("data.txt", "*.jsonl", &["`*.jsonl`: it matches no file", "looked in"]),
         ("global_batch = 4", "global_batch = 5", &["nearest values of global_batch: 4, 6"]),
         ("devices = 2", "devices = -1", &["to have it worked out, write devices = \"auto\""]),
         (
@@ -141,7 +141,8 @@ fn bad_data_is_found_before_anything_starts() {
     bench.run(&["train", "r.toml"]).expect(3).says(&["100 tokens", "global_batch"]);
 
     fs::write(bench.path("data.txt"), "").unwrap();
-    bench.run(&["train", "r.toml"]).expect(2).says(&["it is empty"]);
+    // An empty file is no mistake of the recipe: it has no documents.
+    bench.run(&["train", "r.toml"]).expect(3);
     assert_eq!(bench.names(), before, "something was created");
 }
 

@@ -25,6 +25,10 @@ COMPILE_SECONDS = 400
 """The same, of a job that compiles."""
 
 
+SETTLING_SECONDS = 5
+"""How long memory may take to become free that a thread of a library still holds."""
+
+
 @dataclass
 class Job:
     """What one rank shall do. The lists have one item per step."""
@@ -35,6 +39,10 @@ class Job:
     stops: list[bool]
     record_collectives: bool = False
     count_collectives: bool = False
+    evaluations: dict[int, bytes] = field(default_factory=dict)
+    """What to evaluate before a step, by its index; one more than there are steps is behind the last."""
+    weigh: bool = False
+    """Whether to find out what evaluations keep in memory."""
     fingerprint: bool = False
     """Whether to trace a micro-step."""
     memory_mib: int | None = None
@@ -48,8 +56,12 @@ class Job:
 class Outcome:
     """What one rank has seen; tensors are this rank's shards, by parameter name."""
 
-    steps: list[tuple[float, float, bool]] = field(default_factory=list)
-    """(loss, gradient norm, stop agreed, experts)"""
+    steps: list[tuple] = field(default_factory=list)
+    """(loss, gradient norm, stop agreed, targets, experts)"""
+    evaluations: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """(sum of the cross entropy, targets), by the index of the step behind."""
+    alive: list[int] = field(default_factory=list)
+    """Bytes of tensors that the last evaluation has made: at the start of each block, and afterwards."""
     initial: dict = field(default_factory=dict)
     final: dict = field(default_factory=dict)
     gradients: dict = field(default_factory=dict)
@@ -153,7 +165,18 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         places={name: (part.axis.index, part.shard.index) for name, (_, part) in ours.placements.items()},
         description=ours.describe(),
     )
-    for tokens, learning_rate, stop in zip(job.tokens, job.learning_rates, job.stops, strict=True):
+    for index in range(len(job.tokens) + 1):
+        if index in job.evaluations:
+            outcome.alive = []
+            blocks = ours.model.model.layers
+            weighing = _weighing(blocks, outcome.alive) if job.weigh else contextlib.nullcontext()
+            with weighing:
+                handle = ours.evaluate(bytearray(job.evaluations[index]))
+                outcome.evaluations[index] = ours.read_evaluation(handle)
+                del handle
+        if index == len(job.tokens):
+            break
+        tokens, learning_rate, stop = job.tokens[index], job.learning_rates[index], job.stops[index]
         outcome.collectives = []
         recorder = _recorder(outcome.collectives) if job.record_collectives else contextlib.nullcontext()
         counter = _counter(outcome.counted) if job.count_collectives else contextlib.nullcontext()
@@ -168,7 +191,7 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         tokens_ABS = torch.frombuffer(bytearray(job.tokens[0]), dtype=torch.int32).view(
             config["accumulation"], config["local_batch"], -1
         )
-        inputs = ours._micro_step.cut(tokens_ABS[0])
+        inputs = ours._inputs(tokens_ABS)[0][0]
         outcome.graph = compiled.fingerprint(compiled.trace(ours.model, ours._micro_step, inputs))
     outcome.final = {name: p.detach().clone() for name, p in ours.model.named_parameters()}
     outcome.gradients = _gradients(ours.model)
@@ -177,6 +200,43 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
     del ours
     outcome.leaked_sockets = _open_sockets() - sockets
     return outcome
+
+
+@contextlib.contextmanager
+def _weighing(blocks, log: list):
+    """Appends to `log` the bytes of all tensors made within this context: at the start of each of the blocks,
+    and at the end.
+    """
+    import gc
+
+    import torch
+
+    def alive() -> int:
+        # By type: to ask an arbitrary object for its class can run its code.
+        tensors = [x for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter)]
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+    def weigh(expected: int):
+        # A thread of gloo lets go of a message some time after it has arrived: what stays is what counts.
+        deadline = time.monotonic() + SETTLING_SECONDS
+        while (now := alive()) > expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        log.append(now)
+
+    def before_block(*_):
+        weigh(2 * log[0] if log else sys.maxsize)
+
+    hooks = [block.register_forward_pre_hook(before_block) for block in blocks]
+    gc.collect()
+    gc.freeze()  # what is frozen is not listed
+    try:
+        yield
+        weigh(100)
+    finally:
+        gc.unfreeze()
+        for hook in hooks:
+            hook.remove()
 
 
 @contextlib.contextmanager

@@ -24,9 +24,9 @@ def engine():
 
 
 def test_one_rank_needs_no_process_group(engine):
-    loss, norm, stop, _ = engine.read(engine.step(tokens_of(), 0.1, False))
+    loss, norm, stop, targets, _ = engine.read(engine.step(tokens_of(), 0.1, False))
     assert not dist.is_initialized()
-    assert type(loss) is float and type(norm) is float and stop is False
+    assert type(loss) is float and type(norm) is float and stop is False and targets is None
 
 
 def test_a_cpu_has_no_queue(engine):
@@ -146,7 +146,7 @@ def test_initial_weights_have_their_scale(pool):
 def test_all_ranks_agree_to_stop_at_the_same_step(pool):
     outcomes = train(pool, configure((2, 2)), steps=4, stops={(3, 2): True})
     for outcome in outcomes:
-        assert [stop for _, _, stop, _ in outcome.steps] == [False, False, True, False]
+        assert [stop for _, _, stop, *_ in outcome.steps] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("mesh", [(1, 1), (2, 2)])

@@ -37,6 +37,7 @@ CONFIG = {
     "global_tokens": GLOBAL_BATCH * SEQUENCE_LENGTH,
     "precision": {"compute": "float32", "reduce": "float32"},
     "optimizer": {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0},
+    "loss_mask": False,
     "z_loss": 0.0,
     "document_end": None,
     "expert_capacity_factor": None,
@@ -119,21 +120,28 @@ def train(
     steps: int,
     learning_rate: float = 0.1,
     stops: dict[tuple[int, int], bool] | None = None,
+    batches: torch.Tensor | None = None,
+    evaluations: dict[int, torch.Tensor] | None = None,
     **options,
 ) -> list[Outcome]:
-    """Train on `global_batches` and return the outcome of every rank.
+    """Train on `batches`, by default `global_batches`, and return the outcome of every rank.
 
-    `stops` holds the wishes to stop by (rank, step); `options` are further fields of `Job`.
+    `stops` holds the wishes to stop by (rank, step), `evaluations` what to evaluate before a step, by its
+    index from 0, in rows of all ranks: [readers * local_batch, SEQUENCE_LENGTH + 1]. `options` are further
+    fields of `Job`.
     """
     readers, world = data_parallel(config), world_of(config)
-    accumulation, local_batch = config["accumulation"], config["local_batch"]
-    batches = global_batches(steps).view(steps, accumulation, readers, local_batch, SEQUENCE_LENGTH + 1)
+    batches = global_batches(steps) if batches is None else batches
+    shape = (steps, config["accumulation"], readers, config["local_batch"], SEQUENCE_LENGTH + 1)
+    batches = batches.reshape(shape)
+    evaluations = {
+        step: rows.view(readers, config["local_batch"], -1) for step, rows in (evaluations or {}).items()
+    }
     jobs = [
         Job(
             config=config,
-            tokens=[
-                bytes(memoryview(batch[:, rank * readers // world].contiguous().numpy())) for batch in batches
-            ],
+            tokens=[bytes_of(batch[:, rank * readers // world]) for batch in batches],
+            evaluations={step: bytes_of(rows[rank * readers // world]) for step, rows in evaluations.items()},
             learning_rates=[learning_rate] * steps,
             stops=[(stops or {}).get((rank, step), False) for step in range(steps)],
             **options,
@@ -144,6 +152,11 @@ def train(
     for outcome in outcomes:
         assert outcome.steps == outcomes[0].steps, "ranks must read equal numbers"
     return outcomes
+
+
+def bytes_of(tokens: torch.Tensor) -> bytes:
+    """A buffer as the engine takes it."""
+    return tokens.to(torch.int32).contiguous().numpy().tobytes()
 
 
 def losses(outcomes: list[Outcome]) -> torch.Tensor:

@@ -4,6 +4,7 @@ What several keys say together (a mesh that does not fit, a missing file) is for
 """
 
 import copy
+import json
 import tomllib
 from pathlib import Path
 
@@ -45,6 +46,7 @@ IMAGES = DENSE | {
 }
 VALIDATED = DENSE | {"validation": {"interval_steps": 10, "sources": [{"path": "data.txt"}]}}
 REWARDED = DENSE | {"rl": {"reward": "exact-match", "max_prompt_length": 16, "max_response_length": 32}}
+HELD_OUT = DENSE | {"validation": {"interval_steps": 10, "fraction": 0.01}}
 SAVED = DENSE | {"checkpoint": {"directory": "checkpoints"}}
 UPPER = {"extends": "lower.toml", "training": {"steps": 50}}
 
@@ -78,8 +80,49 @@ REFUSED = {
     "one dimension of many": (WRITTEN_OUT, {"model.num_layers": ABSENT}, "num_layers"),
     "validation without an interval": (VALIDATED, {"validation.interval_steps": ABSENT}, "interval_steps"),
     "validation without sources": (VALIDATED, {"validation.sources": ABSENT}, "sources"),
+    "validation of two kinds": (VALIDATED, {"validation.fraction": 0.1}, "fraction"),
+    "prompt without a response": (
+        DENSE,
+        {"data.sources": [{"path": "data.txt", "prompt_field": "p"}]},
+        "response_field",
+    ),
+    "response without a prompt": (
+        VALIDATED,
+        {"validation.sources": [{"path": "data.txt", "response_field": "r"}]},
+        "prompt_field",
+    ),
+    "text and prompt": (
+        UPPER,
+        {"data.sources": [{"path": "data.txt", "text_field": "t", "response_field": "r"}]},
+        "together",
+    ),
+    "text where answers are sampled": (
+        REWARDED,
+        {"data.sources": [{"path": "data.txt", "text_field": "t"}]},
+        "prompts",
+    ),
+    "response where answers are sampled": (
+        REWARDED,
+        {"data.sources": [{"path": "data.txt", "prompt_field": "p", "response_field": "r"}]},
+        "prompts",
+    ),
+    "one weight of two": (
+        DENSE,
+        {"data.sources": [{"path": "data.txt"}, {"path": "data.txt", "weight": 0.5}]},
+        "weight",
+    ),
     "rl without a reward": (REWARDED, {"rl.reward": ABSENT}, "reward"),
     "mask without an end of documents": (DENSE, {"training.document_mask": True}, "document_end"),
+    "mask of bytes": (
+        DENSE,
+        {"training.document_mask": True, "data.tokenizer": "bytes", "data.document_end": "auto"},
+        "document_end",
+    ),
+    "mask with the end switched off": (
+        DENSE,
+        {"training.document_mask": True, "data.tokenizer": "tokenizer.json", "data.document_end": "none"},
+        "document_end",
+    ),
     "wsd without decay_steps": (DENSE, {"schedule.kind": "wsd"}, "decay_steps"),
     # Kinds.
     "version of another format": (DENSE, {"version": 2}, "version"),
@@ -116,6 +159,13 @@ REFUSED = {
     ),
     "coefficient of nought": (EXPERTS, {"model.load_balancing_coefficient": 0}, "load_balancing_coefficient"),
     "negative end of documents": (DENSE, {"data.document_end": -1}, "document_end"),
+    "broken number of a token": (DENSE, {"data.document_start": 1.5}, "document_start"),
+    "nothing held out": (HELD_OUT, {"validation.fraction": 0}, "fraction"),
+    "more than half held out": (HELD_OUT, {"validation.fraction": 0.6}, "fraction"),
+    "prompts held out": (REWARDED, {"validation": {"interval_steps": 10, "fraction": 0.1}}, "fraction"),
+    "images held out": (IMAGES, {"validation": {"interval_steps": 10, "fraction": 0.1}}, "fraction"),
+    "field without a name": (DENSE, {"data.sources": [{"path": "data.txt", "text_field": ""}]}, "text_field"),
+    "split without a name": (DENSE, {"data.sources": [{"path": "data.txt", "split": ""}]}, "split"),
     "negative weight decay": (DENSE, {"optimizer.weight_decay": -0.1}, "weight_decay"),
     "beta of one": (DENSE, {"optimizer.betas": [0.9, 1.0]}, "betas"),
     "momentum of one": (DENSE, {"optimizer.name": "sgd", "optimizer.momentum": 1.0}, "momentum"),
@@ -141,6 +191,7 @@ REFUSED = {
     "key of language models": (IMAGES, {"model.vocab_size": 256}, "vocab_size"),
     "z-loss of images": (IMAGES, {"training.z_loss": 1e-4}, "z_loss"),
     "documents of images": (IMAGES, {"data.document_end": 0}, "document_end"),
+    "unknown documents": (DENSE, {"data.sources": [{"path": "data.txt", "documents": "line"}]}, "documents"),
     "balance without experts": (DENSE, {"model.load_balancing": "bias"}, "load_balancing"),
     "unknown balance": (EXPERTS, {"model.load_balancing": "loss"}, "load_balancing"),
     "unknown attention": (DENSE, {"training.attention": "flex"}, "attention"),
@@ -225,15 +276,50 @@ ACCEPTED = {
     ),
     "no token left out": (EXPERTS, {"parallelism.expert_capacity_factor": "dropless"}),
     "documents": (DENSE, {"training.document_mask": True, "data.document_end": 0}),
+    "documents by auto": (DENSE, {"data.document_start": "auto", "data.document_end": "auto"}),
+    "documents as they are": (DENSE, {"data.document_start": 1, "data.document_end": "none"}),
+    "documents of a tokenizer": (
+        DENSE,
+        {
+            "model.vocab_size": 3,
+            "training.document_mask": True,
+            "data.tokenizer": "tokenizer.json",
+            "data.document_start": "a",
+            "data.document_end": "</s>",
+        },
+    ),
+    "documents as the tokenizer says": (
+        DENSE,
+        {"model.vocab_size": 3, "training.document_mask": True, "data.tokenizer": "tokenizer.json"},
+    ),
+    "fields": (
+        DENSE,
+        {"data.sources": [{"path": "*.txt", "text_field": "body", "documents": "lines", "split": "test"}]},
+    ),
+    "instructions": (
+        DENSE,
+        {"data.sources": [{"path": "data.txt", "prompt_field": "question", "response_field": "answer"}]},
+    ),
+    "prompts": (REWARDED, {"data.sources": [{"path": "data.txt", "prompt_field": "question"}]}),
     "plain attention and a z-loss": (DENSE, {"training.attention": "plain", "training.z_loss": 1e-4}),
     "plain attention of images": (IMAGES, {"training.attention": "plain"}),
     "muon": (DENSE, {"optimizer.name": "muon", "optimizer.momentum": 0.9}),
     "sgd": (DENSE, {"optimizer.name": "sgd"}),
-    "two sources": (DENSE, {"data.sources": [{"path": "data.txt"}, {"path": "data.txt", "weight": 0.5}]}),
+    "two sources": (DENSE, {"data.sources": [{"path": "data.txt"}, {"path": "data.txt"}]}),
+    "weights": (
+        DENSE,
+        {"data.sources": [{"path": "data.txt", "weight": 1}, {"path": "data.txt", "weight": 0.5}]},
+    ),
     "addresses": (SLICES, {"data.sources": [{"path": "gs://bucket/corpus"}]}),
     "validation": (VALIDATED, {}),
     "validation of all": (VALIDATED, {"validation.steps": "all"}),
     "validation of some": (VALIDATED, {"validation.steps": 5}),
+    "validation of a share": (HELD_OUT, {"validation.steps": 5}),
+    "upper layer of a share": (UPPER, {"validation": {"interval_steps": 10, "fraction": 0.5}}),
+    "upper layer of prompts": (
+        UPPER,
+        {"data.sources": [{"path": "data.txt", "prompt_field": "p", "response_field": "r"}]},
+    ),
     "checkpoints": (SAVED, {}),
     "checkpoints by default": (DENSE, {"checkpoint": {}}),
     "checkpoints as it fits": (SAVED, {"checkpoint.interval": "auto"}),
@@ -311,6 +397,9 @@ def validator(schema):
 @pytest.fixture
 def layers(titan):
     titan.write(DENSE, "lower.toml")
+    added = [{"id": 2, "content": "</s>"}]
+    tokenizer = {"added_tokens": added, "model": {"vocab": {"a": 0, "b": 1}}}
+    (titan.folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     return titan
 
 

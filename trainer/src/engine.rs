@@ -8,7 +8,8 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub struct StepInput {
     /// Token ids of this rank, shape `[accumulation, local_batch, sequence_length + 1]`, row-major. Inputs are
-    /// all but the last of each row, targets all but the first.
+    /// all but the last of each row, targets all but the first. With a loss mask, a negative value `v` stands for
+    /// the token `!v`, which is an input and no target.
     pub tokens: Vec<i32>,
     /// The learning rate of this step.
     pub learning_rate: f64,
@@ -20,12 +21,14 @@ pub struct StepInput {
 /// What came out of one optimizer step; equal on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
-    /// Mean cross-entropy in nats per token over the global batch.
+    /// Mean cross-entropy in nats per target over the global batch.
     pub loss: f64,
     /// Norm of the gradient over all parameters, before clipping.
     pub grad_norm: f64,
     /// Whether any rank has been asked to stop.
     pub stop: bool,
+    /// Targets in the global batch, where a loss mask leaves some tokens out.
+    pub targets: Option<u64>,
     /// How tokens were spread over the experts, if there are some.
     pub experts: Option<ExpertLoad>,
 }
@@ -42,6 +45,15 @@ pub struct ExpertLoad {
     pub min_load: f64,
     /// Pairs of token and expert that were left out for lack of capacity.
     pub overflow: u64,
+}
+
+/// What came out of one evaluation, summed over all ranks and equal on them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Sum of the cross-entropy over the targets, in nats.
+    pub cross_entropy: f64,
+    /// How many targets there were.
+    pub targets: u64,
 }
 
 /// A model with its optimizer, on this rank.
@@ -63,4 +75,12 @@ pub trait Engine {
     /// # Errors
     /// Whatever the engine or a collective reports.
     fn read(&mut self, pending: Self::Pending) -> Result<StepOutput, Failure>;
+
+    /// Computes the cross-entropy of tokens of this rank, shape `[local_batch, sequence_length + 1]`, and waits for
+    /// it; changes nothing. A negative value `v` stands for the token `!v`, which is an input and no target, loss
+    /// mask or not. All ranks must call it together.
+    ///
+    /// # Errors
+    /// Whatever the engine or a collective reports.
+    fn evaluate(&mut self, tokens: Vec<i32>) -> Result<Evaluation, Failure>;
 }

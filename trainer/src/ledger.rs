@@ -60,6 +60,13 @@ pub enum Event {
         /// Time that the slowest rank waited for data.
         data_seconds: f64,
     },
+    /// All ranks have done a validation.
+    Validation {
+        /// The step after which it was.
+        step: u64,
+        /// Wall time of the slowest rank.
+        seconds: f64,
+    },
     /// The launcher was asked to stop.
     StopRequested {
         /// `SIGINT`, `SIGTERM` or `SIGHUP`.

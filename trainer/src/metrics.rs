@@ -38,9 +38,27 @@ pub struct StepRecord {
     pub accumulation: u64,
     /// Number of devices.
     pub world: u64,
+    /// Targets of the step, where some tokens of the data are not learned; absent where all are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub targets: Option<u64>,
     /// How tokens were spread over the experts; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertLoad>,
+}
+
+/// A validation: a line of `validation.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ValidationRecord {
+    /// The step after which the model was validated.
+    pub step: u64,
+    /// Which start of the run computed it, from 1.
+    pub attempt: u64,
+    /// Mean cross-entropy in nats per target; null if it is not finite.
+    pub loss: f64,
+    /// Targets of the validation.
+    pub targets: u64,
+    /// Wall time: the slowest rank's.
+    pub seconds: f64,
 }
 
 impl StepRecord {
@@ -110,6 +128,7 @@ impl Meter {
             mfu: self.mfu(tokens_per_second).ok().flatten(),
             accumulation: self.layout.accumulation,
             world: self.layout.world,
+            targets: first.targets,
             experts: ranks.iter().find_map(|rank| rank.experts.clone()),
         })
     }

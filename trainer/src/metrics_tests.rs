@@ -17,7 +17,16 @@ fn meter(world: u64, peak: Option<f64>) -> Meter {
 }
 
 fn report(step: u64, step_seconds: f64, data_seconds: f64) -> RankStep {
-    RankStep { step, loss: 2.5, grad_norm: 1.0, lr: 0.1, step_seconds, data_seconds, experts: None }
+    RankStep {
+        step,
+        loss: 2.5,
+        grad_norm: 1.0,
+        lr: 0.1,
+        step_seconds,
+        data_seconds,
+        targets: None,
+        experts: None,
+    }
 }
 
 #[test]

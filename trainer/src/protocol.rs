@@ -16,7 +16,7 @@ use crate::spec::RunSpec;
 
 /// Changes whenever a message changes its meaning. Launcher and native module are built together, so a
 /// difference means that files of two versions were mixed.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The environment variable that names the launcher's process id to the worker host.
 pub const LAUNCHER_PID: &str = "TITAN_LAUNCHER_PID";
@@ -133,6 +133,8 @@ pub enum RankMessage {
     },
     /// A step is done.
     Step(RankStep),
+    /// A validation is done.
+    Validation(RankValidation),
     /// The rank is done and will exit with 0.
     Finished {
         /// Why.
@@ -166,9 +168,26 @@ pub struct RankStep {
     pub step_seconds: f64,
     /// Seconds of those that this rank waited for data.
     pub data_seconds: f64,
+    /// Targets in the global batch, where a loss mask leaves some tokens out; equal on all ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<u64>,
     /// How tokens were spread over the experts; equal on all ranks, so rank 0 alone sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertLoad>,
+}
+
+/// One validation as one rank saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankValidation {
+    /// The step after which the model was validated.
+    pub step: u64,
+    /// Mean cross-entropy in nats per target over the validation data, equal on all ranks.
+    #[serde(with = "any_float")]
+    pub loss: f64,
+    /// Targets in the validation data, equal on all ranks.
+    pub targets: u64,
+    /// Seconds that it took, data included.
+    pub seconds: f64,
 }
 
 /// Floats of every kind: JSON has no NaN and no infinity, and a loss can be either.
@@ -230,16 +249,24 @@ mod tests {
                 lr: 1e-3,
                 step_seconds: 0.5,
                 data_seconds: 0.0,
+                targets: None,
                 experts: None,
             };
             let text = serde_json::to_string(&RankMessage::Step(step)).unwrap();
             let Ok(RankMessage::Step(back)) = serde_json::from_str(&text) else { panic!("{text}") };
             assert_eq!(back.loss.to_bits(), loss.to_bits(), "{text}");
+
+            let validation = RankValidation { step: 1, loss, targets: 7, seconds: 0.5 };
+            let text = serde_json::to_string(&RankMessage::Validation(validation)).unwrap();
+            let Ok(RankMessage::Validation(back)) = serde_json::from_str(&text) else {
+                panic!("{text}")
+            };
+            assert_eq!(back.loss.to_bits(), loss.to_bits(), "{text}");
         }
     }
 
     #[test]
-    fn the_load_of_experts_crosses_the_channel_where_there_are_some() {
+    fn what_a_run_may_lack_crosses_the_channel_where_it_is_there() {
         let experts =
             ExpertLoad { load: vec![1.5, 0.5], max_load: 2.0, min_load: 0.0, overflow: 3 };
         for experts in [None, Some(experts)] {
@@ -250,10 +277,12 @@ mod tests {
                 lr: 1e-3,
                 step_seconds: 0.5,
                 data_seconds: 0.0,
+                targets: experts.as_ref().map(|_| 9),
                 experts,
             };
             let text = serde_json::to_string(&step).unwrap();
             assert_eq!(text.contains("experts"), step.experts.is_some(), "{text}");
+            assert_eq!(text.contains("targets"), step.targets.is_some(), "{text}");
             assert_eq!(serde_json::from_str::<RankStep>(&text).unwrap(), step);
         }
     }

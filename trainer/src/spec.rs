@@ -1,22 +1,33 @@
 //! What the launcher tells every worker about the run, made once from the recipe.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
-use titan_datasets::{BatchPlan, LoaderConfig, SourceFile};
+use titan_datasets::{BatchPlan, LoaderConfig, SourceConfig, SplitPath, ValidationConfig};
 use titan_recipes::tables::model::Experts;
 use titan_recipes::tables::optimizer::OptimizerName;
 use titan_recipes::{Choice, Layout, Recipe};
 
 use crate::schedule::LearningRate;
 
-/// A data file as the launcher found it.
+/// The data of a run, as shards that are there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DataSpec {
+    /// What is trained on.
+    pub sources: Vec<SourceConfig>,
+    /// Whether some tokens of it are not learned.
+    pub is_masked: bool,
+    /// What the model is validated with.
+    pub validation: Option<ValidationSpec>,
+}
+
+/// Validations of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DataFile {
-    /// Absolute path.
-    pub path: PathBuf,
-    /// Size in bytes; a worker that finds another size refuses the file.
-    pub bytes: u64,
+pub struct ValidationSpec {
+    /// Steps between two.
+    pub interval_steps: u64,
+    /// What they read.
+    pub splits: Vec<SplitPath>,
+    /// Rows of one, if not all.
+    pub rows: Option<u64>,
 }
 
 /// The run, the same for every rank.
@@ -28,8 +39,8 @@ pub struct RunSpec {
     pub steps: u64,
     /// The learning rate of each step.
     pub learning_rate: LearningRate,
-    /// The data files, read as one stream.
-    pub data: Vec<DataFile>,
+    /// The data.
+    pub data: DataSpec,
     /// Seed of weights and order.
     pub seed: u64,
     /// What the Python engine is made from.
@@ -44,27 +55,23 @@ impl RunSpec {
     pub fn new(
         recipe: &Recipe,
         layout: Layout,
-        data: Vec<DataFile>,
+        data: DataSpec,
         threads: u64,
     ) -> Result<Self, &'static str> {
         Ok(Self {
             layout,
             steps: *recipe.training.steps,
             learning_rate: LearningRate::of(recipe),
+            engine: EngineConfig::new(recipe, &layout, data.is_masked, threads)?,
             data,
             seed: *recipe.training.seed,
-            engine: EngineConfig::new(recipe, &layout, threads)?,
         })
     }
 
     /// What the loader of any rank needs.
     pub fn loader_config(&self) -> LoaderConfig {
         LoaderConfig {
-            files: self
-                .data
-                .iter()
-                .map(|file| SourceFile { path: file.path.clone(), bytes: file.bytes })
-                .collect(),
+            sources: self.data.sources.clone(),
             sequence_length: self.layout.sequence_length,
             seed: self.seed,
             plan: BatchPlan {
@@ -72,8 +79,22 @@ impl RunSpec {
                 accumulation: self.layout.accumulation,
                 data_parallel_degree: self.layout.data_parallel(),
                 local_batch: self.layout.local_batch,
+                first_step: 0,
+                first_sample: 0,
             },
         }
+    }
+
+    /// What the validations of any rank need.
+    pub fn validation_config(&self) -> Option<ValidationConfig> {
+        let validation = self.data.validation.as_ref()?;
+        Some(ValidationConfig {
+            splits: validation.splits.clone(),
+            sequence_length: self.layout.sequence_length,
+            data_parallel_degree: self.layout.data_parallel(),
+            local_batch: self.layout.local_batch,
+            rows: validation.rows,
+        })
     }
 }
 
@@ -92,8 +113,12 @@ pub struct EngineConfig {
     pub local_batch: u64,
     /// Micro-steps per optimizer step.
     pub accumulation: u64,
-    /// Targets of one global batch: the denominator of the loss.
+    /// Targets of one global batch: the denominator of the loss, unless tokens are marked.
     pub global_tokens: u64,
+    /// Whether batches can have tokens that are no targets; the denominator of the loss is then the number of those
+    /// that are.
+    #[serde(default)]
+    pub loss_mask: bool,
     /// Number formats.
     pub precision: PrecisionConfig,
     /// The update rule.
@@ -198,7 +223,12 @@ pub enum OptimizerConfig {
 }
 
 impl EngineConfig {
-    fn new(recipe: &Recipe, layout: &Layout, threads: u64) -> Result<Self, &'static str> {
+    fn new(
+        recipe: &Recipe,
+        layout: &Layout,
+        loss_mask: bool,
+        threads: u64,
+    ) -> Result<Self, &'static str> {
         let (model, optimizer) = (&recipe.model, &recipe.optimizer);
         let decoder = model.decoder().ok_or("model.family")?;
         let scaling = decoder.rope_scaling.as_ref().and_then(|scaling| scaling.constants.as_ref());
@@ -240,6 +270,7 @@ impl EngineConfig {
             local_batch: layout.local_batch,
             accumulation: layout.accumulation,
             global_tokens: layout.global_tokens(),
+            loss_mask,
             precision: PrecisionConfig {
                 compute: recipe.precision.compute.word().to_owned(),
                 reduce: recipe.precision.reduce.word().to_owned(),
@@ -263,7 +294,7 @@ impl EngineConfig {
             remat: recipe.remat.policy.word().to_owned(),
             compile: *recipe.compile.enabled,
             z_loss: language.map_or(0.0, |language| *language.z_loss),
-            document_end: recipe.data.document_end.as_ref().map(|end| **end).filter(|_| is_masked),
+            document_end: recipe.data.end_id().filter(|_| is_masked),
             gradient_clip: *recipe.training.gradient_clip,
             seed: *recipe.training.seed,
             device: recipe.hardware.accelerator.word().to_owned(),

@@ -11,7 +11,7 @@ fn engine(tables: &str) -> serde_json::Value {
     );
     let source = Source { name: "r.toml".into(), text, base: "/".into() };
     let loaded = load_text(source, &Overrides::default(), &Disk::default(), Purpose::Plan).unwrap();
-    let spec = RunSpec::new(&loaded.recipe, loaded.layout, Vec::new(), 1).unwrap();
+    let spec = RunSpec::new(&loaded.recipe, loaded.layout, DataSpec::default(), 1).unwrap();
     assert_eq!(spec.loader_config().plan.check().map_err(|error| error.to_string()), Ok(()));
     serde_json::to_value(spec.engine).unwrap()
 }
@@ -35,6 +35,7 @@ fn defaults_reach_the_engine() {
     );
     for (key, value) in [
         ("expert_capacity_factor", json!(null)),
+        ("loss_mask", json!(false)),
         ("z_loss", json!(0.0)),
         ("document_end", json!(null)),
         ("compile", json!(false)),
@@ -106,7 +107,7 @@ fn ranks_of_one_sequence_share_the_data_of_their_data_parallel_rank() {
         [data]\nsources = [{ path = \"data.txt\" }]\n";
     let source = Source { name: "r.toml".into(), text: text.into(), base: "/".into() };
     let loaded = load_text(source, &Overrides::default(), &Disk::default(), Purpose::Plan).unwrap();
-    let spec = RunSpec::new(&loaded.recipe, loaded.layout, Vec::new(), 1).unwrap();
+    let spec = RunSpec::new(&loaded.recipe, loaded.layout, DataSpec::default(), 1).unwrap();
     let plan = spec.loader_config().plan;
     assert_eq!((spec.layout.world, plan.data_parallel_degree, plan.accumulation), (16, 4, 2));
     // Every sequence of a step is read by context x tensor ranks.

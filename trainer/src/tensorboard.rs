@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tensorboard_rs::summary_writer::SummaryWriter;
 
-use crate::metrics::StepRecord;
+use crate::metrics::{StepRecord, ValidationRecord};
 
 /// Writes records as scalars until the first fault, then says so once and writes no more.
 pub struct TensorBoard {
@@ -42,10 +42,7 @@ impl TensorBoard {
     /// # Errors
     /// Once, when the file was lost; later calls do nothing.
     pub fn add(&mut self, record: &StepRecord) -> Result<(), Lost> {
-        let Some(mut writer) = self.writer.take() else { return Ok(()) };
-        let step = usize::try_from(record.step).unwrap_or(usize::MAX);
-        let written = contained(|| {
-            let mut scalar = |tag: &str, value: f64| writer.add_scalar(tag, value as f32, step);
+        self.write(record.step, |scalar| {
             scalar("loss", record.loss);
             scalar("grad_norm", record.grad_norm);
             scalar("learning_rate", record.lr);
@@ -61,6 +58,29 @@ impl TensorBoard {
             }
             scalar("time/step_seconds", record.step_seconds);
             scalar("time/data_seconds", record.data_seconds);
+        })
+    }
+
+    /// Adds a validation.
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add).
+    pub fn add_validation(&mut self, record: &ValidationRecord) -> Result<(), Lost> {
+        self.write(record.step, |scalar| {
+            scalar("validation/loss", record.loss);
+            scalar("time/validation_seconds", record.seconds);
+        })
+    }
+
+    fn write(
+        &mut self,
+        step: u64,
+        values: impl FnOnce(&mut dyn FnMut(&str, f64)),
+    ) -> Result<(), Lost> {
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
+        let step = usize::try_from(step).unwrap_or(usize::MAX);
+        let written = contained(|| {
+            values(&mut |tag, value| writer.add_scalar(tag, value as f32, step));
             writer.flush();
         });
         match written {

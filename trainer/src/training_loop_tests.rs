@@ -1,22 +1,30 @@
 use std::cell::Cell;
+use std::rc::Rc;
 
 use titan_recipes::tables::schedule::ScheduleKind;
 
 use super::*;
-use crate::engine::{ExpertLoad, StepOutput};
+use crate::engine::{Evaluation, ExpertLoad, StepOutput};
 
-/// An engine without mathematics: the loss falls by one per step. With `lag`, it refuses to be read before the
-/// next step is under way, as a device with a queue would make the loop wait.
+/// An engine without mathematics: the loss falls by one per step, and so does that of a validation. Reading a step
+/// takes it one second of its own clock, an evaluation ten.
 struct FakeEngine {
     asynchronous: bool,
     started: u64,
+    read: u64,
     nan_at: Option<u64>,
     broken_at: Option<u64>,
+    clock: Rc<Cell<Duration>>,
 }
 
 impl FakeEngine {
     fn new(asynchronous: bool) -> Self {
-        Self { asynchronous, started: 0, nan_at: None, broken_at: None }
+        let clock = Rc::default();
+        Self { asynchronous, started: 0, read: 0, nan_at: None, broken_at: None, clock }
+    }
+
+    fn work(&self, seconds: u64) {
+        self.clock.set(self.clock.get() + Duration::from_secs(seconds));
     }
 }
 
@@ -37,8 +45,20 @@ impl Engine for FakeEngine {
     }
 
     fn read(&mut self, (step, stop): Self::Pending) -> Result<StepOutput, Failure> {
+        self.work(1);
+        self.read += 1;
         let loss = if self.nan_at == Some(step) { f64::NAN } else { 100.0 - step as f64 };
-        Ok(StepOutput { loss, grad_norm: 1.0, stop, experts: Some(load(step)) })
+        let experts = Some(load(step));
+        Ok(StepOutput { loss, grad_norm: 1.0, stop, targets: Some(10 * step), experts })
+    }
+
+    /// One target per token, of which those that are 0 say that there is none, and a 9 is infinitely unlikely.
+    fn evaluate(&mut self, tokens: Vec<i32>) -> Result<Evaluation, Failure> {
+        assert_eq!(self.read, self.started, "a step is still under way");
+        self.work(10);
+        let targets = tokens.iter().filter(|&&token| token != 0).count() as u64;
+        let loss = if tokens.contains(&9) { f64::INFINITY } else { 50.0 - self.started as f64 };
+        Ok(Evaluation { cross_entropy: loss * targets as f64, targets })
     }
 }
 
@@ -56,11 +76,55 @@ fn plan(steps: u64) -> LoopPlan {
         total_steps: steps,
         final_fraction: 1.0,
     };
-    LoopPlan { first_step: 1, last_step: steps, learning_rate }
+    LoopPlan { first_step: 1, last_step: steps, learning_rate, validate_every: None }
 }
 
 fn batches(count: u64) -> impl Iterator<Item = titan_datasets::Result<Batch>> {
     (0..count).map(|step| Ok(Batch { step, tokens: vec![step as i32], wait_seconds: 0.25 }))
+}
+
+/// What a run has reported.
+#[derive(Default)]
+struct Seen {
+    steps: Vec<RankStep>,
+    validations: Vec<RankValidation>,
+    /// In the order of the reports: a step, or minus the step of a validation.
+    order: Vec<i64>,
+}
+
+/// One validation: two batches, with three targets.
+fn two_batches() -> titan_datasets::Result<ValidationBatches> {
+    Ok(Box::new([Ok(vec![1, 2]), Ok(vec![3, 0])].into_iter()))
+}
+
+fn run_plan(
+    engine: &mut FakeEngine,
+    plan: &LoopPlan,
+    data: u64,
+    validation: &mut dyn FnMut() -> titan_datasets::Result<ValidationBatches>,
+    stop_wanted: &dyn Fn() -> bool,
+) -> (Result<Outcome, (u64, Failure)>, Seen) {
+    let mut seen = Seen::default();
+    let clock = Rc::clone(&engine.clock);
+    let around = Surroundings {
+        batches: &mut batches(data),
+        validation,
+        stop_wanted,
+        now: &|| clock.get(),
+        report: &mut |message| match message {
+            RankMessage::Step(step) => {
+                seen.order.push(step.step as i64);
+                seen.steps.push(step);
+            }
+            RankMessage::Validation(validation) => {
+                seen.order.push(-(validation.step as i64));
+                seen.validations.push(validation);
+            }
+            other => panic!("{other:?}"),
+        },
+    };
+    let result = run(engine, plan, around);
+    (result, seen)
 }
 
 fn train(
@@ -68,10 +132,21 @@ fn train(
     steps: u64,
     stop_wanted: &dyn Fn() -> bool,
 ) -> (Result<Outcome, (u64, Failure)>, Vec<RankStep>) {
-    let mut seen = Vec::new();
-    let result =
-        run(&mut engine, &plan(steps), &mut batches(steps), stop_wanted, &mut |s| seen.push(s));
-    (result, seen)
+    let never: &mut dyn FnMut() -> _ = &mut || panic!("the plan has no validation");
+    let (result, seen) = run_plan(&mut engine, &plan(steps), steps, never, stop_wanted);
+    (result, seen.steps)
+}
+
+/// A run that validates.
+fn train_and_validate(
+    asynchronous: bool,
+    steps: u64,
+    every: u64,
+    stop_wanted: &dyn Fn() -> bool,
+) -> (Result<Outcome, (u64, Failure)>, Seen) {
+    let plan = LoopPlan { validate_every: Some(every), ..plan(steps) };
+    let engine = &mut FakeEngine::new(asynchronous);
+    run_plan(engine, &plan, steps, &mut two_batches, stop_wanted)
 }
 
 #[test]
@@ -80,8 +155,9 @@ fn every_step_is_reported_once_and_in_order_with_and_without_a_queue() {
         let (result, seen) = train(FakeEngine::new(asynchronous), 5, &|| false);
         assert_eq!(result, Ok(Outcome { ending: Ending::Completed, step: 5 }));
         assert_eq!(seen.iter().map(|s| s.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-        assert!(seen.iter().all(|s| s.data_seconds == 0.25 && s.step_seconds >= 0.0));
+        assert!(seen.iter().all(|s| s.data_seconds == 0.25 && s.step_seconds == 1.0));
         assert!(seen.iter().all(|s| s.experts == Some(load(s.step))));
+        assert!(seen.iter().all(|s| s.targets == Some(10 * s.step)));
     }
 }
 
@@ -132,7 +208,92 @@ fn a_failure_names_its_step_and_missing_data_is_a_bug_not_an_end() {
     assert_eq!(seen.len(), 2);
 
     let mut engine = FakeEngine::new(false);
-    let result = run(&mut engine, &plan(5), &mut batches(2), &|| false, &mut |_| {});
+    let (result, _) = run_plan(&mut engine, &plan(5), 2, &mut two_batches, &|| false);
     let (step, failure) = result.unwrap_err();
     assert_eq!((step, failure.class), (3, FailureClass::Internal));
+}
+
+#[test]
+fn a_validation_follows_every_so_many_steps_and_the_last_one_once() {
+    for asynchronous in [false, true] {
+        for (steps, every, expected) in [
+            (5, 2, vec![1, 2, -2, 3, 4, -4, 5, -5]),
+            (4, 2, vec![1, 2, -2, 3, 4, -4]),
+            (3, 1, vec![1, -1, 2, -2, 3, -3]),
+            (3, 100, vec![1, 2, 3, -3]),
+        ] {
+            let (result, seen) = train_and_validate(asynchronous, steps, every, &|| false);
+            assert_eq!(result, Ok(Outcome { ending: Ending::Completed, step: steps }));
+            assert_eq!(seen.order, expected, "{steps} steps, every {every}");
+        }
+    }
+}
+
+#[test]
+fn a_validation_is_the_mean_over_all_its_targets() {
+    let (_, seen) = train_and_validate(true, 3, 2, &|| false);
+    let validation = |step, loss| RankValidation { step, loss, targets: 3, seconds: 20.0 };
+    assert_eq!(seen.validations, [validation(2, 48.0), validation(3, 47.0)]);
+}
+
+#[test]
+fn the_time_of_a_validation_is_not_that_of_a_step() {
+    for asynchronous in [false, true] {
+        let (_, seen) = train_and_validate(asynchronous, 5, 2, &|| false);
+        assert!(seen.steps.iter().all(|step| step.step_seconds == 1.0), "{:?}", seen.steps);
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_is_not_validated_any_more() {
+    for (asynchronous, asked_at, last, expected) in [
+        (false, 4, 4, vec![1, 2, -2, 3, 4]),
+        (true, 4, 4, vec![1, 2, -2, 3, 4]),
+        (false, 3, 3, vec![1, 2, -2, 3]),
+        // What was wished in step 3 is read together with step 4.
+        (true, 3, 4, vec![1, 2, -2, 3, 4]),
+    ] {
+        let asked = Cell::new(0);
+        let wanted = || {
+            asked.set(asked.get() + 1);
+            asked.get() >= asked_at
+        };
+        let (result, seen) = train_and_validate(asynchronous, 6, 2, &wanted);
+        assert_eq!(result, Ok(Outcome { ending: Ending::Stopped, step: last }));
+        assert_eq!(seen.order, expected, "asked in step {asked_at}");
+    }
+}
+
+#[test]
+fn a_validation_that_is_not_finite_is_reported_and_ends_nothing() {
+    let plan = LoopPlan { validate_every: Some(1), ..plan(2) };
+    let mut unlikely = || Ok(Box::new([Ok(vec![1, 9])].into_iter()) as ValidationBatches);
+    let engine = &mut FakeEngine::new(false);
+    let (result, seen) = run_plan(engine, &plan, 2, &mut unlikely, &|| false);
+    assert_eq!(result, Ok(Outcome { ending: Ending::Completed, step: 2 }));
+    assert_eq!(seen.validations.iter().map(|v| v.loss).collect::<Vec<_>>(), [f64::INFINITY; 2]);
+}
+
+#[test]
+fn a_validation_without_targets_is_a_bug_and_bad_data_is_named() {
+    let plan = LoopPlan { validate_every: Some(2), ..plan(5) };
+    for batches in [vec![], vec![Ok(vec![0, 0])]] {
+        let mut batches = Some(batches);
+        let mut empty = || Ok(Box::new(batches.take().unwrap().into_iter()) as ValidationBatches);
+        let engine = &mut FakeEngine::new(true);
+        let (result, seen) = run_plan(engine, &plan, 5, &mut empty, &|| false);
+        let (step, failure) = result.unwrap_err();
+        assert_eq!((step, failure.class), (2, FailureClass::Internal));
+        assert_eq!(failure.message, "the validation after step 2 has no targets");
+        assert_eq!(seen.order, [1, 2]);
+    }
+    let stopped = || titan_datasets::Error::PrefetchStopped { step: 7 };
+    let mut at_once = || Err(stopped());
+    let mut later = || Ok(Box::new([Ok(vec![1]), Err(stopped())].into_iter()) as ValidationBatches);
+    let sources: [&mut dyn FnMut() -> _; 2] = [&mut at_once, &mut later];
+    for source in sources {
+        let engine = &mut FakeEngine::new(false);
+        let (step, failure) = run_plan(engine, &plan, 5, source, &|| false).0.unwrap_err();
+        assert_eq!((step, failure.class), (2, FailureClass::Data));
+    }
 }

@@ -1,5 +1,6 @@
 //! `titan-tpu train`: from a recipe to a trained model.
 
+mod facts;
 mod progress;
 mod recorder;
 mod run;
@@ -11,23 +12,25 @@ mod supervisor;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
-use titan_datasets::{Corpus, Packing, TokenAccount, Tokenizer};
+use titan_datasets::{Samples, SourceConfig};
 use titan_parallelism::{MeshDegrees, parameters};
 use titan_recipes::tables::env::EnvValue;
 use titan_recipes::{Accelerator, Layout, Loaded, Overrides, Purpose, Recipe, Secret};
-use titan_trainer::spec::{DataFile, RunSpec};
+use titan_trainer::spec::{DataSpec, RunSpec, ValidationSpec};
 
 use crate::cli::TrainArgs;
 use crate::console::{Console, Style};
+use crate::data::{self, Prepared, failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::setup::Variables;
 use crate::setup::compiler::{self, CXX, NoCompiler};
 use crate::{recipe_command, setup_command, words};
+use facts::DataFacts;
 use run_dir::{RunDir, occupied};
 
 /// The last JSON line of every `train --json`.
@@ -83,7 +86,7 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     }
     let Loaded { recipe, layout, .. } = loaded;
     let mut variables = worker_variables(&recipe)?;
-    let data = check_data(&recipe, &layout)?;
+    let data = check_data(&recipe, &layout, console, &cancelled)?;
     introduce(console, &recipe, &layout, &data, start);
     if args.dry_run {
         return Ok(Exit::Done);
@@ -108,11 +111,11 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     if let Some(note) = run_dir.left_behind() {
         console.note(&note);
     }
-    let files = data.corpus.sources();
-    let files = files.into_iter().map(|f| DataFile { path: f.path, bytes: f.bytes }).collect();
-    let spec = RunSpec::new(&recipe, layout, files, threads(&recipe, &layout)).map_err(|key| {
-        Failure::new(Exit::Bug, format!("the engine has no form for `{key}` of this recipe"))
-    })?;
+    let threads = threads(&recipe, &layout);
+    let spec =
+        RunSpec::new(&recipe, layout, data.spec(&recipe, &layout), threads).map_err(|key| {
+            Failure::new(Exit::Bug, format!("the engine has no form for `{key}` of this recipe"))
+        })?;
     let run = run::Run {
         console,
         recipe: &recipe,
@@ -204,27 +207,43 @@ fn name_compiler(variables: &mut Vec<(String, Secret)>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The data of a run, checked.
+/// The data of a run, there as shards.
 pub(crate) struct Data {
-    corpus: Corpus,
-    account: TokenAccount,
-    samples: u64,
+    prepared: Prepared,
+    sources: Vec<SourceConfig>,
+    samples: Samples,
 }
 
-/// Reads all data once, before any worker starts: a fault in it is found now, and named with its place.
-fn check_data(recipe: &Recipe, layout: &Layout) -> Result<Data, Failure> {
-    let paths: Vec<PathBuf> =
-        recipe.data.sources.iter().filter_map(|s| s.path.local().map(Path::to_owned)).collect();
-    let corpus = titan_datasets::verify(&paths).map_err(|bad| {
-        let mut lines: Vec<String> = bad.0.iter().map(ToString::to_string).collect();
-        let first = if lines.is_empty() { "the data is bad".to_owned() } else { lines.remove(0) };
-        Failure::new(Exit::BadData, first).quoting(lines)
-    })?;
-    let too_small = |error: titan_datasets::Error| Failure::new(Exit::BadData, error.to_string());
-    let packing =
-        Packing::new(corpus.tokens(Tokenizer::Bytes), layout.sequence_length).map_err(too_small)?;
-    let samples = packing.enough_for(layout.global_batch).map_err(too_small)?.get();
-    Ok(Data { account: packing.account(), corpus, samples })
+impl Data {
+    fn spec(&self, recipe: &Recipe, layout: &Layout) -> DataSpec {
+        let validation = recipe.validation.as_ref().map(|validation| ValidationSpec {
+            interval_steps: *validation.interval_steps,
+            splits: self.prepared.validation_splits(),
+            rows: validation.steps.map(|steps| steps.saturating_mul(layout.global_batch)),
+        });
+        DataSpec { sources: self.sources.clone(), is_masked: self.samples.is_masked(), validation }
+    }
+}
+
+/// Makes sure that all data is there as shards, before any worker starts: a fault in it is found now, and named with
+/// its place.
+fn check_data(
+    recipe: &Recipe,
+    layout: &Layout,
+    console: &Console,
+    stop: &AtomicBool,
+) -> Result<Data, Failure> {
+    let prepared = data::prepare(recipe, console, stop)?;
+    let sources = prepared.sources();
+    let seed = *recipe.training.seed;
+    let samples = Samples::open(&sources, layout.sequence_length, seed, layout.global_batch)
+        .map_err(|error| failure(&error))?;
+    let data = Data { prepared, sources, samples };
+    let spec = RunSpec::new(recipe, *layout, data.spec(recipe, layout), 1);
+    if let Some(config) = spec.ok().and_then(|spec| spec.validation_config()) {
+        titan_datasets::Validation::open(&config).map_err(|error| failure(&error))?;
+    }
+    Ok(data)
 }
 
 /// Threads of one worker: as written, or an equal part of the cores this process may use. More threads than
@@ -248,15 +267,7 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         global_batch: u64,
         accumulation: u64,
         parameters: titan_parallelism::Parameters,
-        data: DataFacts,
-    }
-    #[derive(Serialize)]
-    struct DataFacts {
-        fingerprint: String,
-        samples: u64,
-        tokens_in: u64,
-        trained_per_epoch: u64,
-        remainder: u64,
+        data: DataFacts<'a>,
     }
     let (parameters, mesh) = (parameters(&recipe.model), MeshDegrees::of(layout));
     console.line(format!(
@@ -277,19 +288,10 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         layout.local_batch,
         layout.accumulation,
     ));
-    let account = &data.account;
-    let epochs = (*recipe.training.steps * layout.global_batch) as f64 / data.samples as f64;
-    let detail = format!(
-        "{} in {}, {} sequences, {epochs:.2} epochs",
-        words::plural(account.tokens_in, "token"),
-        words::plural(data.corpus.files.len() as u64, "file"),
-        words::grouped(data.samples),
-    );
-    console.phase("data", &detail, start.elapsed());
-    for file in &data.corpus.files {
-        for note in &file.notes {
-            console.warning(&format!("{}: {note}", file.path.display()));
-        }
+    let facts = DataFacts::of(data);
+    console.phase("data", &facts.in_words(recipe, layout), start.elapsed());
+    for line in data.prepared.left_out() {
+        console.note(&line);
     }
     console.json(&Introduction {
         event: "run",
@@ -300,12 +302,6 @@ fn introduce(console: &Console, recipe: &Recipe, layout: &Layout, data: &Data, s
         global_batch: layout.global_batch,
         accumulation: layout.accumulation,
         parameters,
-        data: DataFacts {
-            fingerprint: data.corpus.fingerprint.to_string(),
-            samples: data.samples,
-            tokens_in: account.tokens_in,
-            trained_per_epoch: account.trained_per_epoch,
-            remainder: account.remainder,
-        },
+        data: facts,
     });
 }

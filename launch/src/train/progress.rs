@@ -173,6 +173,7 @@ mod tests {
             lr: 1e-3,
             step_seconds: 0.5,
             data_seconds: 0.0,
+            targets: None,
             experts: overflow.map(load),
         }
     }

@@ -1,10 +1,11 @@
 //! What a run leaves behind: `recipe.toml`, `metrics.jsonl`, `ledger.jsonl` and TensorBoard files.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use titan_trainer::ledger::{Event, Ledger, append_line};
-use titan_trainer::metrics::StepRecord;
+use titan_trainer::metrics::{StepRecord, ValidationRecord};
 use titan_trainer::tensorboard::{Lost, TensorBoard};
 
 use super::run_dir::{RECIPE, RunDir};
@@ -17,6 +18,7 @@ pub(crate) const ATTEMPT: u64 = 1;
 /// Writes the files of one run.
 pub(crate) struct Recorder {
     metrics: File,
+    validation: PathBuf,
     ledger: Ledger,
     tensorboard: Option<TensorBoard>,
 }
@@ -45,7 +47,7 @@ impl Recorder {
                 Some(Err(lost)) => (None, Some(lost)),
                 None => (None, None),
             };
-        Ok((Self { metrics, ledger, tensorboard }, lost))
+        Ok((Self { metrics, validation: path("validation.jsonl"), ledger, tensorboard }, lost))
     }
 
     /// Appends an event to the ledger.
@@ -63,6 +65,21 @@ impl Recorder {
         let &StepRecord { step, step_seconds, data_seconds, .. } = record;
         self.event(&Event::Step { step, step_seconds, data_seconds })?;
         Ok(self.tensorboard.as_mut().and_then(|tensorboard| tensorboard.add(record).err()))
+    }
+
+    /// Records a validation everywhere; its file is made by the first.
+    pub(crate) fn validation(
+        &mut self,
+        record: &ValidationRecord,
+    ) -> Result<Option<Lost>, Failure> {
+        let file = File::options().create(true).append(true).open(&self.validation);
+        file.and_then(|mut file| append_line(&mut file, record)).map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot write validation.jsonl", &error)
+        })?;
+        let &ValidationRecord { step, seconds, .. } = record;
+        self.event(&Event::Validation { step, seconds })?;
+        let tensorboard = self.tensorboard.as_mut();
+        Ok(tensorboard.and_then(|tensorboard| tensorboard.add_validation(record).err()))
     }
 
     /// Closes the files.

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use titan_recipes::{Layout, Recipe, Secret};
 use titan_trainer::failure::FailureClass;
 use titan_trainer::ledger;
-use titan_trainer::metrics::{Assembler, Meter, StepRecord};
-use titan_trainer::protocol::{HostMessage, PROTOCOL, RankMessage};
+use titan_trainer::metrics::{Assembler, Meter, StepRecord, ValidationRecord};
+use titan_trainer::protocol::{HostMessage, PROTOCOL, RankMessage, RankValidation};
 use titan_trainer::spec::RunSpec;
 
 use super::progress::{Progress, plain};
@@ -86,7 +87,7 @@ impl Run<'_> {
             world: self.layout.world,
             steps: self.spec.steps,
             global_tokens: self.layout.global_tokens(),
-            data: self.data.corpus.fingerprint.to_string(),
+            data: self.data.prepared.fingerprint(),
             host: host_name(),
             pid: std::process::id(),
         }
@@ -124,6 +125,7 @@ impl Run<'_> {
             ready: 0,
             ranks_ordered: Instant::now(),
             signals: 0,
+            validations: Vec::new(),
         };
         let verdict = session.follow(&events)?;
         session.workers.end_host(&events);
@@ -143,6 +145,14 @@ impl Run<'_> {
     }
 }
 
+/// A line of `train --json`.
+#[derive(Serialize)]
+struct ValidationEvent<'a> {
+    event: &'static str,
+    #[serde(flatten)]
+    record: &'a ValidationRecord,
+}
+
 /// A run under way.
 struct Session<'a, 'r> {
     run: &'a Run<'r>,
@@ -156,6 +166,8 @@ struct Session<'a, 'r> {
     ranks_ordered: Instant,
     /// Signals so far.
     signals: u32,
+    /// What ranks have reported of a validation that not all have reported.
+    validations: Vec<RankValidation>,
 }
 
 impl Session<'_, '_> {
@@ -234,6 +246,13 @@ impl Session<'_, '_> {
                     self.step_done(&record)?;
                 }
             }
+            Event::Rank(_, RankMessage::Validation(validation)) => {
+                self.validations.push(validation.clone());
+                if self.validations.len() == self.run.layout.world as usize {
+                    let all = std::mem::take(&mut self.validations);
+                    self.validation_done(&all)?;
+                }
+            }
             Event::Signal(signal) => {
                 self.signals += 1;
                 let text = match (self.signals, self.supervisor.last_step()) {
@@ -292,6 +311,34 @@ impl Session<'_, '_> {
         let due = record.step.is_multiple_of(every) || record.step == 1 || record.step == steps;
         if console.style() == Style::Plain && due {
             console.line(plain(record, steps));
+        }
+        Ok(())
+    }
+
+    /// Records a validation, which has the same loss on all ranks.
+    fn validation_done(&mut self, ranks: &[RankValidation]) -> Result<(), Failure> {
+        let Some(first) = ranks.first() else { return Ok(()) };
+        let seconds = ranks.iter().map(|rank| rank.seconds).fold(0.0, f64::max);
+        let record = ValidationRecord {
+            step: first.step,
+            attempt: ATTEMPT,
+            loss: first.loss,
+            targets: first.targets,
+            seconds,
+        };
+        if let Some(lost) = self.recorder.validation(&record)? {
+            self.run.console.warning(&lost.to_string());
+        }
+        let console = self.run.console;
+        console.json(&ValidationEvent { event: "validation", record: &record });
+        if console.style() != Style::Json {
+            console.line(format!(
+                "validation after step {}: loss {:.4} over {} ({})",
+                record.step,
+                record.loss,
+                words::plural(record.targets, "token"),
+                words::seconds(seconds),
+            ));
         }
         Ok(())
     }

@@ -254,7 +254,7 @@ impl Supervisor {
 
     fn rank_said(&mut self, now: Duration, rank: usize, message: &RankMessage) -> Vec<Action> {
         match message {
-            RankMessage::Ready { .. } => {}
+            RankMessage::Ready { .. } | RankMessage::Validation(_) => {}
             RankMessage::Step(step) => self.last_step = self.last_step.max(step.step),
             RankMessage::Finished { ending, .. } => {
                 self.ranks[rank] = RankState::Finished;

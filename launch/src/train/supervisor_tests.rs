@@ -16,6 +16,7 @@ fn step(rank: usize, step: u64) -> Event {
         lr: 0.1,
         step_seconds: 0.1,
         data_seconds: 0.0,
+        targets: None,
         experts: None,
     };
     Event::Rank(rank, RankMessage::Step(step))

@@ -3,10 +3,8 @@
 
 use crate::accelerators::Accelerator;
 use crate::diagnostic::Diagnostic;
-use crate::location::Location;
 use crate::recipe::Recipe;
 use crate::source::Loc;
-use crate::tables::data::{BadRecord, Tokenizer};
 use crate::tables::launch::Backend;
 use crate::tables::model::{Family, Init};
 
@@ -20,7 +18,7 @@ struct Wish {
 
 /// Every wish of a recipe that this version cannot fulfil.
 pub(crate) fn unable(r: &Recipe, is_broken: impl Fn(&str) -> bool) -> Vec<Diagnostic> {
-    let wishes = [model(r), machine(r), restarts(r), data(r), tables(r)];
+    let wishes = [model(r), machine(r), restarts(r), tables(r)];
     let wishes = wishes.into_iter().flatten().filter(|wish| !is_broken(wish.key));
     wishes.map(Wish::report).collect()
 }
@@ -86,40 +84,12 @@ fn restarts(r: &Recipe) -> Vec<Wish> {
     wishes
 }
 
-fn data(r: &Recipe) -> Vec<Wish> {
-    let d = &r.data;
-    let mut wishes = Vec::new();
-    if let Tokenizer::File { .. } = *d.tokenizer {
-        let (asked, at) = ("a tokenizer from a file (`data.tokenizer`)", &d.tokenizer.at);
-        wishes.push(Wish::new("data.tokenizer", asked, at, "write tokenizer = \"bytes\""));
-    }
-    if *d.on_bad_record == BadRecord::Skip {
-        let (asked, at) = ("`data.on_bad_record` = \"skip\"", &d.on_bad_record.at);
-        wishes.push(Wish::new("data.on_bad_record", asked, at, "write on_bad_record = \"fail\""));
-    }
-    let remote = d.sources.iter().find(|source| matches!(*source.path, Location::Remote(_)));
-    if let Some(source) = remote {
-        let asked = format!("data from `{}`", *source.path);
-        let instead = "copy the data to a local file and name that";
-        wishes.push(Wish::new("data.sources.path", asked, &source.path.at, instead));
-    }
-    let differ = d.sources.windows(2).any(|pair| *pair[0].weight != *pair[1].weight);
-    if differ {
-        let written = d.sources.iter().find_map(|source| source.weight.at.clone());
-        let asked = "sources of different weights";
-        let instead = "leave weight out: sources are read one after the other";
-        wishes.push(Wish::new("data.sources.weight", asked, &written, instead));
-    }
-    wishes
-}
-
 /// Tables that ask for something by being there.
 fn tables(r: &Recipe) -> Vec<Wish> {
     const LEAVE: &str = "leave the table out";
     let checkpoint = r.checkpoint.as_ref().map(|t| ("checkpoint", "checkpoints", &t.at));
-    let validation = r.validation.as_ref().map(|t| ("validation", "a validation", &t.at));
     let rl = r.rl.as_ref().map(|t| ("rl", "reinforcement learning", &t.at));
-    let tables = [checkpoint, validation, rl].into_iter().flatten();
+    let tables = [checkpoint, rl].into_iter().flatten();
     let mut wishes: Vec<Wish> = tables
         .map(|(table, what, at)| Wish::new(table, format!("{what} ([{table}])"), at, LEAVE))
         .collect();

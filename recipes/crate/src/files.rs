@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
 use crate::diagnostic::Diagnostic;
+use crate::pattern::{find_a_file, is_pattern};
 use crate::report::SHOWN;
 use crate::shipped;
 use crate::shown::ShownPath;
-use crate::tokenizer::largest_id;
+use crate::tokenizer::TokenizerFacts;
 use crate::words::nearest;
 
 /// A recipe is a page of text; a larger file is something else.
@@ -38,17 +39,29 @@ pub trait Files {
     /// What is wrong with the file.
     fn recipe(&self, path: &Path) -> Result<String, Box<Diagnostic>>;
 
-    /// Looks at a data file.
+    /// Looks at a file that must have something in it.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn file(&self, path: &Path) -> Result<(), Unusable>;
+
+    /// Looks at a source of data: a file, a folder with something in it, or a pattern that a file matches. A path
+    /// that exists is no pattern.
     ///
     /// # Errors
     /// Why it cannot be read.
     fn data(&self, path: &Path) -> Result<(), Unusable>;
 
-    /// The largest token id of a `tokenizer.json`, added tokens included.
+    /// Whether a path leads somewhere as it is written.
+    fn exists(&self, _path: &Path) -> bool {
+        false
+    }
+
+    /// What a `tokenizer.json` says about its tokens, with the ids of those of `texts` that are tokens.
     ///
     /// # Errors
     /// Why it cannot be used.
-    fn tokenizer(&self, path: &Path) -> Result<u64, Unusable>;
+    fn tokenizer(&self, path: &Path, texts: &[&str]) -> Result<TokenizerFacts, Unusable>;
 
     /// Whether a folder can be made, or written to if it is there.
     ///
@@ -68,17 +81,61 @@ impl Files for Disk {
         read_recipe(path)
     }
 
-    fn data(&self, path: &Path) -> Result<(), Unusable> {
-        probe_data(path, &self.failures)
+    fn file(&self, path: &Path) -> Result<(), Unusable> {
+        match self.probe(path, not_a_file)?.len() {
+            0 => Err(Unusable { why: "it is empty".to_owned(), near: None }),
+            _ => Ok(()),
+        }
     }
 
-    fn tokenizer(&self, path: &Path) -> Result<u64, Unusable> {
-        probe_data(path, &self.failures)?;
-        largest_id(path).map_err(|why| Unusable { why, near: None })
+    fn data(&self, path: &Path) -> Result<(), Unusable> {
+        let bad = |why| Unusable { why, near: None };
+        if is_pattern(path) && !self.exists(path) {
+            return find_a_file(path).map_err(bad);
+        }
+        let metadata = self.probe(path, |metadata| match metadata.is_dir() {
+            true => None,
+            false => not_a_file(metadata),
+        })?;
+        if metadata.is_dir() && fs::read_dir(path).is_ok_and(|mut all| all.next().is_none()) {
+            return Err(bad("it is an empty folder".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        !matches!(fs::symlink_metadata(path), Err(error) if error.kind() == ErrorKind::NotFound)
+    }
+
+    fn tokenizer(&self, path: &Path, texts: &[&str]) -> Result<TokenizerFacts, Unusable> {
+        self.file(path)?;
+        TokenizerFacts::read(path, texts).map_err(|why| Unusable { why, near: None })
     }
 
     fn folder(&self, path: &Path) -> Result<(), Unusable> {
         usable_folder(path).map_err(|why| Unusable { why, near: None })
+    }
+}
+
+impl Disk {
+    /// Looks at a file or folder without reading it, and never waits on a pipe; `wrong` says what is wrong with its
+    /// kind. A similar name is searched only for those failures that a report shows, because it means reading a
+    /// folder.
+    fn probe(
+        &self,
+        path: &Path,
+        wrong: impl Fn(&Metadata) -> Option<&'static str>,
+    ) -> Result<Metadata, Unusable> {
+        let failed = |error: Error| {
+            let is_shown = self.failures.replace(self.failures.get() + 1) < SHOWN;
+            let search = is_shown && error.kind() == ErrorKind::NotFound;
+            Unusable { why: reason(&error, path), near: search.then(|| similar(path)).flatten() }
+        };
+        let metadata = fs::metadata(path).map_err(failed)?;
+        match wrong(&metadata) {
+            Some(kind) => Err(Unusable { why: format!("it is {kind}"), near: None }),
+            None => File::open(path).map(|_| metadata).map_err(failed),
+        }
     }
 }
 
@@ -149,23 +206,6 @@ fn text_of(bytes: Vec<u8>) -> Result<String, Box<Diagnostic>> {
         return Err(problem(&format!("the recipe is larger than {LARGEST} bytes")));
     }
     String::from_utf8(bytes).map_err(|error| problem(&not_text(&error)))
-}
-
-/// What is wrong with a data file: looks at it without reading it, and never waits on a pipe. `failures` counts
-/// bad files: a similar name is searched only for those that a report shows, because it means reading a folder.
-fn probe_data(path: &Path, failures: &Cell<usize>) -> Result<(), Unusable> {
-    let bad = |why: String| Unusable { why, near: None };
-    let failed = |error: Error| {
-        let is_shown = failures.replace(failures.get() + 1) < SHOWN;
-        let search = is_shown && error.kind() == ErrorKind::NotFound;
-        Unusable { why: reason(&error, path), near: search.then(|| similar(path)).flatten() }
-    };
-    let metadata = fs::metadata(path).map_err(failed)?;
-    match not_a_file(&metadata) {
-        Some(kind) => Err(bad(format!("it is {kind}"))),
-        None if metadata.len() == 0 => Err(bad("it is empty".to_owned())),
-        None => File::open(path).map(drop).map_err(failed),
-    }
 }
 
 fn not_a_file(metadata: &Metadata) -> Option<&'static str> {

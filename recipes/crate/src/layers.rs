@@ -11,6 +11,7 @@ use crate::shown::{Shown, ShownPath};
 use crate::source::{Loc, Source, SourceId, Sources};
 use crate::syntax::{parse_document, parse_override};
 use crate::tables::checkpoint::INTERVALS;
+use crate::tables::validation::HELD_OUT;
 use crate::tree::{Entry, Table, Value, overlay};
 use crate::words::{JARO_WINKLER, similar};
 
@@ -241,12 +242,15 @@ fn remove(root: &mut Table, path: &str) {
 
 /// Lays `upper` over `lower`. Of settings that exclude each other, the upper layer's counts.
 fn lay_over(lower: &mut Table, upper: Table) {
-    let table = |root: &Table| root.get("checkpoint").and_then(|e| e.node.table()).cloned();
-    if table(&upper).is_some_and(|t| INTERVALS.iter().any(|key| t.get(key).is_some()))
-        && let Some(entry) = lower.0.iter_mut().find(|entry| entry.key == "checkpoint")
-        && let Value::Table(checkpoint) = &mut entry.node.value
-    {
-        checkpoint.0.retain(|entry| !INTERVALS.contains(&&*entry.key));
+    let exclusive: [(&str, &[&str]); 2] = [("checkpoint", &INTERVALS), ("validation", &HELD_OUT)];
+    for (name, keys) in exclusive {
+        let table = upper.get(name).and_then(|entry| entry.node.table());
+        if table.is_some_and(|table| keys.iter().any(|key| table.get(key).is_some()))
+            && let Some(entry) = lower.0.iter_mut().find(|entry| entry.key == name)
+            && let Value::Table(below) = &mut entry.node.value
+        {
+            below.0.retain(|entry| !keys.contains(&&*entry.key));
+        }
     }
     overlay(lower, upper);
 }

@@ -256,7 +256,7 @@ pub(crate) fn read(cx: &mut Context<'_>, root: &Table, path: &str) -> Recipe {
         remat: Remat::read(cx, root),
         compile: Compile::read(cx, root),
         data: Data::read(cx, root, &model),
-        validation: Validation::read(cx, root),
+        validation: Validation::read(cx, root, &model),
         checkpoint: Checkpoint::read(cx, root),
         metrics: Metrics::read(cx, root),
         elastic: Elastic::read(cx, root),

@@ -133,8 +133,9 @@ impl Recipe {
         if let Tokenizer::File { location, .. } = &*self.data.tokenizer {
             address("data.tokenizer".to_owned(), location);
         }
-        let validation = self.validation.iter().map(|v| ("validation", &v.sources));
-        for (table, sources) in validation.chain([("data", &self.data.sources)]) {
+        let validation = self.validation.as_ref().and_then(|validation| validation.sources());
+        let lists = [("validation", validation), ("data", Some(self.data.sources.as_slice()))];
+        for (table, sources) in lists.into_iter().filter_map(|(table, list)| Some((table, list?))) {
             for (n, source) in sources.iter().enumerate() {
                 address(format!("{table}.sources[{n}].path"), &source.path);
             }

@@ -15,12 +15,16 @@ use crate::reader::{Asked, Bound, Context, Kind, Range};
 use crate::recipe::{LONGEST_NAME, TABLES, VERSION, read};
 use crate::source::{Source, Sources};
 use crate::syntax::parse_document;
+use crate::tables::checkpoint::INTERVALS;
+use crate::tables::data::{NAMES, SOURCES};
 use crate::tables::env::OURS;
 use crate::tables::flux::PIXELS_PER_TOKEN;
 use crate::tables::model::Family;
+use crate::tables::validation::HELD_OUT;
+use crate::tokenizer::TokenizerFacts;
 use crate::words::Choice;
 
-use conditions::{exclusions, one_interval, whole};
+use conditions::{all_or_none_have_weights, at_most_one, exclusions, one_kind_of_record, whole};
 
 const DOCUMENT: &str = include_str!("../../../docs/recipe.md");
 
@@ -47,16 +51,20 @@ pub fn schema() -> Value {
             _ => table_schema(&keys, &descriptions),
         };
         schema["description"] = json!(describe(&descriptions, table, ""));
-        if *table == "checkpoint" {
-            schema["allOf"] = json!([one_interval()]);
+        match *table {
+            "checkpoint" => schema["allOf"] = json!([at_most_one(&INTERVALS)]),
+            "validation" => schema["allOf"] = json!([at_most_one(&HELD_OUT)]),
+            _ => {}
         }
-        for list in ["data.sources", "validation.sources"] {
+        for list in SOURCES {
             let entry = of_table(list);
             if list.split_once('.').is_some_and(|(of, _)| of == *table) {
                 let mut entry = table_schema(&entry, &descriptions);
                 entry["required"] = json!(["path"]);
+                entry["allOf"] = json!([one_kind_of_record()]);
                 schema["properties"]["sources"]["items"] = entry;
                 schema["properties"]["sources"]["minItems"] = json!(1);
+                schema["properties"]["sources"]["anyOf"] = all_or_none_have_weights();
             }
         }
         properties.insert((*table).to_owned(), schema);
@@ -115,12 +123,16 @@ impl Files for NoFiles {
         Ok(String::new())
     }
 
+    fn file(&self, _: &Path) -> Result<(), Unusable> {
+        Ok(())
+    }
+
     fn data(&self, _: &Path) -> Result<(), Unusable> {
         Ok(())
     }
 
-    fn tokenizer(&self, _: &Path) -> Result<u64, Unusable> {
-        Ok(0)
+    fn tokenizer(&self, _: &Path, _: &[&str]) -> Result<TokenizerFacts, Unusable> {
+        Ok(TokenizerFacts::default())
     }
 
     fn folder(&self, _: &Path) -> Result<(), Unusable> {
@@ -155,6 +167,9 @@ fn key_schema(asked: &Asked, descriptions: &Descriptions) -> Value {
             schema["maxLength"] = json!(LONGEST_NAME);
         }
         ("model", "head_dim") => schema["multipleOf"] = json!(2),
+        (list, key) if SOURCES.contains(&list) && NAMES.contains(&key) => {
+            schema["minLength"] = json!(1);
+        }
         ("flux", "image_size") => schema["multipleOf"] = json!(PIXELS_PER_TOKEN),
         _ => {}
     }
@@ -177,6 +192,9 @@ fn kind_schema(kind: &Kind) -> Value {
         }
         Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Text => json!({ "type": "string" }),
+        Kind::IntegerOrText { least, most } => {
+            json!({ "anyOf": [integer_schema(*least, *most), { "type": "string" }] })
+        }
         Kind::Word(words) => json!({ "enum": words }),
         Kind::List => json!({ "type": "array" }),
         Kind::Free => json!({ "type": "object" }),

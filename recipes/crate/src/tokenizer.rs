@@ -1,105 +1,125 @@
-//! What a recipe must know of a `tokenizer.json` (the format of Hugging Face's `tokenizers`): its largest token id.
+//! What a recipe must know of a `tokenizer.json` (the format of Hugging Face's `tokenizers`) and of the
+//! `tokenizer_config.json` beside it: the largest token id, and the tokens at the edges of a text.
 
-use std::fmt;
+mod config;
+mod vocabulary;
+
 use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use config::Config;
+use vocabulary::{Largest, every_text};
+
+/// What a tokenizer says about its tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenizerFacts {
+    /// The largest token id, added tokens included.
+    pub largest_id: u64,
+    /// The token that the tokenizer puts before a text.
+    pub start: Option<u64>,
+    /// The token that ends a text.
+    pub end: Option<u64>,
+    /// Tokens that were added to the vocabulary, such as `<|endoftext|>`, with their ids.
+    pub added: Vec<(String, u64)>,
+    /// Those texts that were asked for and are tokens of the vocabulary proper, with their ids.
+    pub asked: Vec<(String, u64)>,
+}
+
+/// What ends a text, where no `tokenizer_config.json` says so: the first that is an added token.
+const ENDS: [&str; 6] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<|eos|>", "<eos>", "[EOS]"];
 
 #[derive(Deserialize)]
 struct Tokenizer {
     model: Model,
     #[serde(default)]
     added_tokens: Vec<Added>,
+    #[serde(default)]
+    post_processor: Value,
 }
 
 #[derive(Deserialize)]
 struct Model {
-    vocab: Vocabulary,
+    vocab: Largest,
 }
 
 #[derive(Deserialize)]
 struct Added {
     id: u64,
+    content: String,
 }
 
-/// The largest id of a vocabulary; the tokens themselves, megabytes of them, are passed over.
-struct Vocabulary(Option<u64>);
-
-impl<'de> Deserialize<'de> for Vocabulary {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Largest)
+impl TokenizerFacts {
+    /// Reads a `tokenizer.json`, and the `tokenizer_config.json` of the same folder if there is one. Of the
+    /// vocabulary proper, only the ids of `texts` are kept.
+    ///
+    /// # Errors
+    /// Why the file is no tokenizer.
+    pub fn read(path: &Path, texts: &[&str]) -> Result<Self, String> {
+        const NOT_ONE: &str = "it is not a tokenizer.json of Hugging Face's tokenizers";
+        let file = fs::read(path).map_err(|error| error.to_string())?;
+        let tokenizer: Tokenizer =
+            serde_json::from_slice(&file).map_err(|error| format!("{NOT_ONE}: {error}"))?;
+        let added: Vec<_> =
+            tokenizer.added_tokens.into_iter().map(|token| (token.content, token.id)).collect();
+        let largest = added.iter().map(|(_, id)| *id).max().max(tokenizer.model.vocab.0);
+        let largest_id = largest.ok_or("it has no tokens")?;
+        let config = Config::beside(path)?;
+        let mut facts = Self { largest_id, added, ..Self::default() };
+        let texts = texts.iter().copied().chain(config.start()).chain(config.end());
+        facts.look_up(&file, texts).map_err(|error| format!("{NOT_ONE}: {error}"))?;
+        let start = config.start().and_then(|text| facts.id(text));
+        let end = config.end().and_then(|text| facts.id(text));
+        facts.start = start.or_else(|| before_a_text(&tokenizer.post_processor));
+        facts.end = end.or_else(|| ENDS.into_iter().find_map(|text| facts.added_id(text)));
+        Ok(facts)
     }
-}
 
-struct Largest;
-
-impl<'de> Visitor<'de> for Largest {
-    type Value = Vocabulary;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a vocabulary: a map from tokens to ids, or an array of tokens")
+    /// The id of a token: of an added one, or of one that was asked for.
+    pub fn id(&self, text: &str) -> Option<u64> {
+        let asked = || self.asked.iter().find(|(token, _)| token == text).map(|(_, id)| *id);
+        self.added_id(text).or_else(asked)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
-        let mut largest = None;
-        while let Some((_, id)) = map.next_entry::<IgnoredAny, u64>()? {
-            largest = largest.max(Some(id));
+    fn added_id(&self, text: &str) -> Option<u64> {
+        self.added.iter().find(|(token, _)| token == text).map(|(_, id)| *id)
+    }
+
+    /// Finds texts in the vocabulary, which is read again only for those that are no added tokens.
+    fn look_up<'t>(
+        &mut self,
+        file: &[u8],
+        texts: impl Iterator<Item = &'t str>,
+    ) -> serde_json::Result<()> {
+        let texts: Vec<&str> = texts.filter(|text| self.id(text).is_none()).collect();
+        if texts.is_empty() {
+            return Ok(());
         }
-        Ok(Vocabulary(largest))
-    }
-
-    /// Unigram models list their tokens in the order of their ids.
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vocabulary, A::Error> {
-        let mut tokens: u64 = 0;
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            tokens += 1;
-        }
-        Ok(Vocabulary(tokens.checked_sub(1)))
+        let all = every_text(file)?;
+        let found = texts.iter().filter_map(|text| Some((String::from(*text), *all.get(*text)?)));
+        self.asked = found.collect();
+        Ok(())
     }
 }
 
-/// The largest token id of a tokenizer, added tokens included.
-///
-/// # Errors
-/// Why the file is no tokenizer.
-pub(crate) fn largest_id(path: &Path) -> Result<u64, String> {
-    const NOT_ONE: &str = "it is not a tokenizer.json of Hugging Face's tokenizers";
-    let text = fs::read(path).map_err(|error| error.to_string())?;
-    let tokenizer: Tokenizer =
-        serde_json::from_slice(&text).map_err(|error| format!("{NOT_ONE}: {error}"))?;
-    let added = tokenizer.added_tokens.iter().map(|token| token.id).max();
-    tokenizer.model.vocab.0.max(added).ok_or_else(|| "it has no tokens".to_owned())
+/// The token that a post-processor puts right before a single text.
+fn before_a_text(processor: &Value) -> Option<u64> {
+    match processor["type"].as_str()? {
+        "Sequence" => processor["processors"].as_array()?.iter().find_map(before_a_text),
+        "TemplateProcessing" => {
+            let pieces = processor["single"].as_array()?;
+            let text = pieces.iter().position(|piece| piece["Sequence"]["id"] == "A")?;
+            let token = pieces[..text].last()?["SpecialToken"]["id"].as_str()?;
+            match processor["special_tokens"][token]["ids"].as_array()?.as_slice() {
+                [id] => id.as_u64(),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(text: &str) -> Result<u64, String> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), text).unwrap();
-        largest_id(file.path())
-    }
-
-    #[test]
-    fn the_largest_id_counts_added_tokens_and_holes() {
-        let bpe = r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}}"#;
-        assert_eq!(of(bpe), Ok(7));
-        let added =
-            r#"{"added_tokens": [{"id": 12, "content": "<s>"}], "model": {"vocab": {"a": 3}}}"#;
-        assert_eq!(of(added), Ok(12));
-        let unigram = r#"{"added_tokens": [], "model": {"vocab": [["a", -1.5], ["b", -2]]}}"#;
-        assert_eq!(of(unigram), Ok(1));
-    }
-
-    #[test]
-    fn what_is_no_tokenizer_is_refused() {
-        for text in
-            ["", "[]", "{}", r#"{"model": {"vocab": {}}}"#, r#"{"model": {"vocab": {"a": -1}}}"#]
-        {
-            assert!(of(text).is_err(), "{text}");
-        }
-    }
-}
+mod tests;

@@ -196,6 +196,25 @@ pub(super) const RULES: &[Row] = &[
         ["without `data.document_end`", "document_end = 0"],
     ),
     row("[data]", "[data]\ndocument_end = 256", "28:16", ["vocab_size` = 256", "0 to 255"]),
+    row("[data]", "[data]\ndocument_end = \"<s>\"", "28:16", ["is no byte", "document_end = 0"]),
+    row(
+        "\"data.txt\" }",
+        "\"data.txt\", prompt_field = \"p\" }",
+        "28:48",
+        ["without `response_field`", "add response_field ="],
+    ),
+    row(
+        "\"data.txt\" }",
+        "\"data.txt\" }, { path = \"data.txt\", weight = 2 }",
+        "28:12",
+        ["has no weight", "add weight = 1.0"],
+    ),
+    row(
+        "",
+        "\n[validation]\ninterval_steps = 1\nfraction = 0.1\nsources = [{ path = \"data.txt\" }]\n",
+        "32:12",
+        ["together with `validation.sources`", "keep one of: sources, fraction"],
+    ),
     row(
         "devices = 2",
         "devices = 4\n[parallelism]\ntensor = 4",
@@ -271,7 +290,8 @@ pub(super) const PLACES: &[Row] = &[
     row("data.txt", "gs://", "28:21", ["needs a bucket", "gs://bucket/path"]),
     row("data.txt", "dat.txt", "28:21", ["no such file", "did you mean `data.txt`?"]),
     row("data.txt", "~/data.txt", "28:21", ["no such file", "`~` has no meaning here"]),
-    row("data.txt", ".", "28:21", ["cannot read the data file", "directory"]),
+    row("data.txt", "*.jsonl", "28:21", ["it matches no file", "looked in"]),
+    row("data.txt", "no/**/*.txt", "28:21", ["cannot read the data files", "there is no folder"]),
     row(
         "[data]",
         "[data]\ntokenizer = \"byte\"",

@@ -147,7 +147,13 @@ class EngineConfig:
     accumulation: int
     """Micro-steps per step."""
     global_tokens: int
-    """Targets in one global batch, over all ranks and micro-steps: the denominator of the loss."""
+    """Targets in one global batch, over all ranks and micro-steps: the denominator of the loss, unless tokens
+    are marked.
+    """
+    loss_mask: bool
+    """Whether tokens can be marked as no targets; see `models/marks.py`. The denominator of the loss is then
+    the number of targets that are left in the global batch.
+    """
     z_loss: float
     """Weight of the squared logarithm of the softmax's denominator; see `models/loss.py`."""
     document_end: int | None

@@ -16,6 +16,7 @@ from titan_tpu.device import device_by_name
 from titan_tpu.micro_step import MicroStep
 from titan_tpu.models import build_model
 from titan_tpu.models.initialization import initial_rows
+from titan_tpu.models.marks import count_targets
 from titan_tpu.muon import Muon, hidden_matrices
 from titan_tpu.optimizers import SGD, AdamW, Optimizer
 from titan_tpu.parallel import process_group
@@ -30,8 +31,8 @@ from titan_tpu.parallel.tensor_parallel import spread_matrices
 class Engine:
     """A sharded model, its optimizer, and the collectives between ranks.
 
-    Every rank makes one, with the same `config_json` (see `config.EngineConfig`), and then calls `step`
-    equally often.
+    Every rank makes one, with the same `config_json` (see `config.EngineConfig`), and then calls `step` and
+    `evaluate` equally often and in the same order.
     """
 
     def __init__(self, config_json: str, rank: int, rendezvous_json: str):
@@ -77,9 +78,9 @@ class Engine:
         # Imported here, for it brings the compiler along: a second that other runs need not wait.
         from titan_tpu.compiled import CompiledMicroStep
 
-        shape_BS = (self._config.local_batch, self._config.sequence_length + 1)
-        tokens_BS = torch.zeros(shape_BS, dtype=torch.int32, device=self._device.torch_device)
-        inputs = self._micro_step.cut(tokens_BS)
+        shape_ABS = (1, self._config.local_batch, self._config.sequence_length + 1)
+        tokens_ABS = torch.zeros(shape_ABS, dtype=torch.int32, device=self._device.torch_device)
+        ((inputs,), _) = self._inputs(tokens_ABS)
         return CompiledMicroStep(
             self.model, self._micro_step, inputs, self._mesh.world, self._device.compiler
         )
@@ -98,22 +99,23 @@ class Engine:
         """Whether the device has a queue, so that `read` should wait until the next step is under way."""
         return self._device.asynchronous
 
-    def step(self, tokens: Any, learning_rate: float, stop: bool) -> Tensor:
+    def step(self, tokens: Any, learning_rate: float, stop: bool) -> tuple[Tensor, Tensor | None]:
         """Run one optimizer step on this rank's part of the global batch.
 
         `tokens` is a writable buffer of int32 [accumulation, local_batch, sequence_length + 1]; it is viewed,
-        not copied, and not kept. `stop` is this rank's wish to end after this step.
+        not copied, and not kept. With a loss mask they may be marked (see `models/marks.py`). `stop` is this
+        rank's wish to end after this step.
         Returns a handle for `read`, without waiting for the device.
         Raises `RuntimeError` for a buffer of another size, `IndexError` for a token outside the vocabulary.
         """
         config = self._config
         shape_ABS = (config.accumulation, config.local_batch, config.sequence_length + 1)
-        tokens_ABS = torch.frombuffer(tokens, dtype=torch.int32).view(shape_ABS).to(self._device.torch_device)
+        inputs_A, targets = self._inputs(self._on_device(tokens, shape_ABS))
 
         self._optimizer.zero_grad()
-        statistics = self._accumulate_gradients(tokens_ABS[0])
-        for tokens_BS in tokens_ABS[1:]:
-            statistics = statistics + self._accumulate_gradients(tokens_BS)
+        statistics = self._accumulate_gradients(inputs_A[0])
+        for inputs in inputs_A[1:]:
+            statistics = statistics + self._accumulate_gradients(inputs)
         totals = self._reduce_totals(statistics, stop)
         divisor = None
         if config.gradient_clip is not None:
@@ -121,16 +123,52 @@ class Engine:
             divisor = (totals[1].sqrt() / config.gradient_clip).clamp(min=1.0)
         self._optimizer.step(learning_rate, divisor)
         if config.model.experts is None:
-            return totals
+            return totals, targets
         pairs_LE, left_out_LE = totals[3:].view(config.model.num_layers, 2, -1).unbind(dim=1)
         self._micro_step.balance(pairs_LE)
-        return torch.cat((totals[:3], balancing.summary(pairs_LE, left_out_LE)))
+        return torch.cat((totals[:3], balancing.summary(pairs_LE, left_out_LE))), targets
 
-    def _accumulate_gradients(self, tokens_BS: Tensor) -> Tensor:
+    def evaluate(self, tokens: Any) -> tuple[Tensor, Tensor]:
+        """Run the forward pass alone on this rank's part of a batch, and change nothing.
+
+        `tokens` is a writable buffer of int32 [local_batch, sequence_length + 1], viewed and not kept, which
+        may be marked (see `models/marks.py`), loss mask or not.
+        Returns a handle for `read_evaluation`. Raises as `step` does.
+        """
+        shape_BS = (self._config.local_batch, self._config.sequence_length + 1)
+        inputs = self._micro_step.cut(self._on_device(tokens, shape_BS), is_masked=True)
+        cross_entropy = self._micro_step.evaluate(inputs)
+        world = self._mesh.world
+        return world.all_reduce(cross_entropy), world.all_reduce(count_targets(inputs[1]))
+
+    def read_evaluation(self, handle: tuple[Tensor, Tensor]) -> tuple[float, int]:
+        """Wait for an evaluation and return (sum of the cross entropy in nats, number of targets), over all
+        ranks and equal on them.
+        """
+        cross_entropy, targets = handle
+        return cross_entropy.item(), targets.item()
+
+    def _on_device(self, tokens: Any, shape: tuple[int, ...]) -> Tensor:
+        """A view of a buffer of int32, or a copy where the device has memory of its own."""
+        return torch.frombuffer(tokens, dtype=torch.int32).view(shape).to(self._device.torch_device)
+
+    def _inputs(self, tokens_ABS: Tensor) -> tuple[list[list[Tensor | None]], Tensor | None]:
+        """For each micro-step of this rank what `MicroStep.forward` takes; and, with a loss mask, the number
+        of targets in the global batch, which is among it.
+        """
+        is_masked = self._config.loss_mask
+        inputs_A = [self._micro_step.cut(tokens_BS, is_masked) for tokens_BS in tokens_ABS]
+        if not is_masked:
+            return inputs_A, None
+        # Of what was cut: each target is on one rank.
+        own_A = torch.stack([count_targets(targets_BN) for _, targets_BN, *_ in inputs_A])
+        targets = self._mesh.world.all_reduce(own_A.sum(dtype=torch.int32))
+        return [[*inputs, targets] for inputs in inputs_A], targets
+
+    def _accumulate_gradients(self, inputs: list[Tensor | None]) -> Tensor:
         """Add one micro-step's gradients, summed over all ranks, to the shards; returns this rank's
         statistics (see `MicroStep.forward`).
         """
-        inputs = self._micro_step.cut(tokens_BS)
         if self._compiled is not None:
             return self._compiled(inputs)
         objective, statistics = self._micro_step.forward(*inputs)
@@ -148,19 +186,25 @@ class Engine:
         square = (norm.square() / self._mesh.replicate.degree).view(1)
         return self._mesh.world.all_reduce(torch.cat((self._wishes[int(stop)], square, statistics)))
 
-    def read(self, handle: Tensor) -> tuple[float, float, bool, tuple[list[float], int, float, float] | None]:
-        """Wait for a step and return (loss, gradient norm, stop agreed, experts), equal on all ranks.
+    def read(
+        self, handle: tuple[Tensor, Tensor | None]
+    ) -> tuple[float, float, bool, int | None, tuple[list[float], int, float, float] | None]:
+        """Wait for a step and return (loss, gradient norm, stop agreed, targets, experts), the same on all
+        ranks.
 
-        Loss in nats per token, mean over the global batch, before the update; norm over all parameters,
+        Loss in nats per target, mean over the global batch, before the update; norm over all parameters,
         before clipping; stop is true on all ranks at the same step as soon as one of them has wished it.
+        Targets, with a loss mask: how many the global batch had; with none of them the loss is 0.
         Experts, of a mixture: (load of each, pairs left out, largest load, smallest load); see
         `balancing.summary`.
         """
-        stops, square, loss, *experts = handle.tolist()
+        totals, counted = handle
+        stops, square, loss, *experts = totals.tolist()
+        targets = None if counted is None else counted.item()
         if not experts:
-            return loss, math.sqrt(square), stops > 0, None
+            return loss, math.sqrt(square), stops > 0, targets, None
         left_out, largest, smallest, *load = experts
-        return loss, math.sqrt(square), stops > 0, (load, round(left_out), largest, smallest)
+        return loss, math.sqrt(square), stops > 0, targets, (load, round(left_out), largest, smallest)
 
     def describe(self) -> dict[str, int]:
         """Parameters of the model, elements that this rank holds (padding included), and threads in use."""

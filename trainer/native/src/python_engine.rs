@@ -1,16 +1,17 @@
 //! The one place where Rust calls the Python engine.
 
 use pyo3::prelude::*;
-use pyo3::types::PyByteArray;
 use serde_json::to_string;
-use titan_trainer::engine::{Engine, ExpertLoad, StepInput, StepOutput};
+use titan_trainer::engine::{Engine, Evaluation, ExpertLoad, StepInput, StepOutput};
 use titan_trainer::failure::{Failure, FailureClass};
 use titan_trainer::protocol::Rendezvous;
 use titan_trainer::spec::EngineConfig;
 
-/// What `read` of the engine returns: loss, gradient norm, whether to stop, and of a mixture of experts its load,
-/// overflow, largest and smallest load.
-type Read = (f64, f64, bool, Option<(Vec<f64>, u64, f64, f64)>);
+use crate::tokens::Tokens;
+
+/// What `read` of the engine returns: loss, gradient norm, whether to stop, with a loss mask the number of targets,
+/// and of a mixture of experts its load, overflow, largest and smallest load.
+type Read = (f64, f64, bool, Option<u64>, Option<(Vec<f64>, u64, f64, f64)>);
 
 /// `titan_tpu.engine.Engine` of this rank.
 pub(crate) struct PythonEngine {
@@ -66,14 +67,7 @@ impl Engine for PythonEngine {
     fn step(&mut self, input: StepInput) -> Result<Self::Pending, Failure> {
         Python::attach(|py| {
             let step = || -> PyResult<Self::Pending> {
-                // One copy into memory that Python owns; torch views it.
-                let tokens = PyByteArray::new_with(py, 4 * input.tokens.len(), |bytes| {
-                    for (slot, token) in bytes.chunks_exact_mut(4).zip(&input.tokens) {
-                        slot.copy_from_slice(&token.to_ne_bytes());
-                    }
-                    Ok(())
-                })?;
-                let arguments = (tokens, input.learning_rate, input.stop);
+                let arguments = (Tokens::new(input.tokens), input.learning_rate, input.stop);
                 Ok(self.object.bind(py).call_method1("step", arguments)?.unbind())
             };
             step().map_err(|error| failure(py, &error))
@@ -85,14 +79,27 @@ impl Engine for PythonEngine {
             let read = || -> PyResult<Read> {
                 self.object.bind(py).call_method1("read", (pending,))?.extract()
             };
-            let (loss, grad_norm, stop, experts) = read().map_err(|error| failure(py, &error))?;
+            let (loss, grad_norm, stop, targets, experts) =
+                read().map_err(|error| failure(py, &error))?;
             let experts = experts.map(|(load, overflow, max_load, min_load)| ExpertLoad {
                 load,
                 max_load,
                 min_load,
                 overflow,
             });
-            Ok(StepOutput { loss, grad_norm, stop, experts })
+            Ok(StepOutput { loss, grad_norm, stop, targets, experts })
+        })
+    }
+
+    fn evaluate(&mut self, tokens: Vec<i32>) -> Result<Evaluation, Failure> {
+        Python::attach(|py| {
+            let evaluate = || -> PyResult<(f64, u64)> {
+                let engine = self.object.bind(py);
+                let handle = engine.call_method1("evaluate", (Tokens::new(tokens),))?;
+                engine.call_method1("read_evaluation", (handle,))?.extract()
+            };
+            let (cross_entropy, targets) = evaluate().map_err(|error| failure(py, &error))?;
+            Ok(Evaluation { cross_entropy, targets })
         })
     }
 }

@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use rustix::process::{Signal, kill_process_group};
-use titan_datasets::{Loader, Prefetcher};
+use titan_datasets::{Loader, Prefetcher, Validation};
 use titan_trainer::channel::{Lines, write_line};
 use titan_trainer::failure::{Failure, FailureClass};
-use titan_trainer::protocol::{Assignment, RankMessage, RankOrder, RankStep};
-use titan_trainer::training_loop::{self, LoopPlan, Outcome};
+use titan_trainer::protocol::{Assignment, RankMessage, RankOrder};
+use titan_trainer::training_loop::{self, LoopPlan, Outcome, Surroundings, ValidationBatches};
 
 use crate::host::{RankFiles, complain};
 use crate::python_engine::PythonEngine;
@@ -63,8 +63,15 @@ fn work(
     let run = assignment.run;
     let loader = Loader::open(&run.loader_config()).map_err(|error| (0, error.into()))?;
     let steps = 0..run.steps;
-    let mut batches = Prefetcher::start(loader, run.layout.data_rank(rank), steps, PREFETCH)
-        .map_err(|error| (0, error.into()))?;
+    let data_rank = run.layout.data_rank(rank);
+    let mut batches =
+        Prefetcher::start(loader, data_rank, steps, PREFETCH).map_err(|error| (0, error.into()))?;
+    let validation = match run.validation_config() {
+        Some(config) => {
+            Some(Arc::new(Validation::open(&config).map_err(|error| (0, error.into()))?))
+        }
+        None => None,
+    };
     let mut engine =
         PythonEngine::new(py, &run.engine, rank, &assignment.rendezvous).map_err(|f| (0, f))?;
     let (parameters_total, parameters_local, threads) = engine.describe(py).map_err(|f| (0, f))?;
@@ -76,21 +83,45 @@ fn work(
     };
     write_line(channel, &ready).map_err(before_steps)?;
 
-    let plan = LoopPlan { first_step: 1, last_step: run.steps, learning_rate: run.learning_rate };
+    let plan = LoopPlan {
+        first_step: 1,
+        last_step: run.steps,
+        learning_rate: run.learning_rate,
+        validate_every: run.data.validation.as_ref().map(|validation| validation.interval_steps),
+    };
     let stop_wanted = || stop.load(Ordering::Relaxed);
     // If the launcher is gone, the thread that reads its orders ends this process.
-    let mut report = |mut step: RankStep| {
-        // All ranks have the same loads, and there is one for each of up to thousands of experts.
-        step.experts = step.experts.filter(|_| rank == 0);
-        drop(write_line(channel, &RankMessage::Step(step)));
+    let mut report = |mut message: RankMessage| {
+        if let RankMessage::Step(step) = &mut message {
+            // All ranks have the same loads, and there is one for each of up to thousands of experts.
+            step.experts = step.experts.take().filter(|_| rank == 0);
+        }
+        drop(write_line(channel, &message));
     };
     let Outcome { ending, step } = py.detach(|| {
-        training_loop::run(&mut engine, &plan, &mut batches, &stop_wanted, &mut report)
+        let around = Surroundings {
+            batches: &mut batches,
+            validation: &mut || Ok(validation_batches(validation.clone(), data_rank)),
+            stop_wanted: &stop_wanted,
+            now: &|| started.elapsed(),
+            report: &mut report,
+        };
+        training_loop::run(&mut engine, &plan, around)
     })?;
     write_line(channel, &RankMessage::Finished { ending, step })
         .map_err(|error| (step, lost(&error)))?;
     engine.close(py);
     Ok(())
+}
+
+/// The batches of one validation.
+fn validation_batches(validation: Option<Arc<Validation>>, data_rank: u64) -> ValidationBatches {
+    let Some(validation) = validation else { return Box::new(std::iter::empty()) };
+    let batches = (0..validation.batches()).map(move |batch| {
+        let mut tokens = vec![0; validation.batch_len()];
+        validation.fill(batch, data_rank, &mut tokens).map(|()| tokens)
+    });
+    Box::new(batches)
 }
 
 fn lost(error: &io::Error) -> Failure {

@@ -17,8 +17,8 @@ use crate::tree::{Node, Table, Value};
 
 use keys::{Closed, Keys};
 pub(crate) use values::{
-    ABOVE_ZERO_FRACTION, AT_LEAST_ONE, BELOW_ONE, Bound, FRACTION, Kind, NOT_NEGATIVE, POSITIVE,
-    Range, no_choice,
+    ABOVE_ZERO_FRACTION, AT_LEAST_ONE, BELOW_ONE, Bound, FRACTION, HELD_OUT_FRACTION,
+    IntegerOrText, Kind, NOT_NEGATIVE, POSITIVE, Range, no_choice,
 };
 
 /// What all tables share while a recipe is read.
@@ -205,6 +205,14 @@ impl<'s, 'a> Section<'s, 'a> {
         self.table.and_then(|table| table.get(key)).map(|entry| &entry.node)
     }
 
+    /// The value of `key`, if it is a text, without making it legal.
+    pub(crate) fn peek_text(&self, key: &str) -> Option<&'s str> {
+        match &self.peek(key)?.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Whether the recipe has `key`, with a good value or a bad one.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.get(key).is_some())
@@ -244,6 +252,17 @@ impl<'s, 'a> Section<'s, 'a> {
     /// reported).
     pub(crate) fn or<T>(&mut self, item: Option<Item<T>>, default: T) -> Item<T> {
         self.or_from(item, default, Origin::Default)
+    }
+
+    /// A setting that the recipe leaves out, or got wrong.
+    pub(crate) fn default_of<T>(&mut self, key: &str, value: T) -> Item<T> {
+        self.cx.origins.insert(self.name_of(key), Origin::Default);
+        Item::derived(value)
+    }
+
+    /// The whole name of a key, for messages.
+    pub(crate) fn name_of(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
     }
 
     /// Like [`Section::or`], for a value that comes from somewhere else than the defaults.

@@ -35,6 +35,11 @@ pub(crate) enum Kind {
     },
     Boolean,
     Text,
+    /// A whole number, or any text.
+    IntegerOrText {
+        least: u64,
+        most: u64,
+    },
     /// One of some words.
     Word(Vec<&'static str>),
     /// An array of tables.
@@ -95,6 +100,18 @@ pub(crate) const BELOW_ONE: Range = Range {
     most: Bound::Exclusive(1.0),
     words: "at least 0 and below 1",
 };
+
+pub(crate) const HELD_OUT_FRACTION: Range = Range {
+    least: Bound::Exclusive(0.0),
+    most: Bound::Inclusive(0.5),
+    words: "greater than 0 and at most 0.5",
+};
+
+/// What is named by a number or by a text.
+pub(crate) enum IntegerOrText {
+    Integer(u64),
+    Text(String),
+}
 
 /// A value with the key it belongs to; numbers of an array have an index too.
 #[derive(Clone, Copy)]
@@ -405,6 +422,29 @@ impl<'s> Section<'s, '_> {
         let help = format!("put it in quotes: {}", place.with(format_args!("\"{written}\"")));
         self.wrong_kind(place, "a string", help);
         None
+    }
+
+    /// A whole number from `least` to `most`, or any text.
+    pub(crate) fn integer_or_text(
+        &mut self,
+        key: &'static str,
+        least: u64,
+        most: u64,
+    ) -> Option<Item<IntegerOrText>> {
+        let place = self.place(key, Kind::IntegerOrText { least, most })?;
+        let at = place.node.at.clone();
+        match &place.node.value {
+            Value::Text(text) => Some(Item::written(IntegerOrText::Text(text.clone()), at)),
+            Value::Integer(_) => {
+                let item = self.integer_at(place, least, most, None)?;
+                Some(Item::written(IntegerOrText::Integer(item.value), at))
+            }
+            _ => {
+                let help = format!("allowed: {least} to {most}, or a string");
+                self.wrong_kind(place, "an integer or a string", help);
+                None
+            }
+        }
     }
 
     /// One of the words of `T`.

@@ -176,9 +176,12 @@ fn something_is_validated_before_the_end(r: &Recipe) -> Option<Diagnostic> {
 }
 
 fn validation_has_data_of_its_own(r: &Recipe) -> Option<Diagnostic> {
-    let is_trained_on =
-        |source: &&DataSource| r.data.sources.iter().any(|trained| *trained.path == *source.path);
-    let shared = r.validation.as_ref()?.sources.iter().find(is_trained_on)?;
+    // Another split of the same folder is other data.
+    let is_trained_on = |source: &&DataSource| {
+        let place = |source: &DataSource| (source.path.value.clone(), source.split.value.clone());
+        r.data.sources.iter().any(|trained| place(trained) == place(source))
+    };
+    let shared = r.validation.as_ref()?.sources()?.iter().find(is_trained_on)?;
     Some(
         Diagnostic::warning("the model is validated on data that it is trained on")
             .at(shared.path.at.clone())

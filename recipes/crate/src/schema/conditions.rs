@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use super::asked_by;
 use crate::accelerators::Accelerator;
 use crate::reader::Asked;
-use crate::tables::checkpoint::INTERVALS;
+use crate::tables::data::SOURCES;
 use crate::tables::model::{Family, required_dimensions, sizes};
+use crate::tables::validation::HELD_OUT;
 use crate::words::Choice;
 
 /// Tables that every recipe has.
@@ -32,6 +33,7 @@ pub(super) fn whole(asked: &[Asked]) -> Value {
             "local_interval_steps": ["local_directory"],
         } }),
     );
+    tables["validation"]["oneOf"] = json!(HELD_OUT.map(|key| json!({ "required": [key] })));
     let mut required = vec!["version"];
     required.extend(REQUIRED_TABLES);
     let mut conditions = vec![
@@ -39,8 +41,9 @@ pub(super) fn whole(asked: &[Asked]) -> Value {
             "training",
             "document_mask",
             json!({ "const": true }),
-            json!({ "data": { "required": ["document_end"] } }),
+            json!({ "data": { "anyOf": ends_of_documents() } }),
         ),
+        fields_of_records(),
         condition(
             "schedule",
             "kind",
@@ -76,6 +79,10 @@ pub(super) fn exclusions(asked: &[Asked]) -> Vec<Value> {
         &accelerators(|accelerator| accelerator.tpu().is_none()),
         json!({ "hardware": { "properties": { "topology": false } } }),
     )];
+    rules.push(json!({
+        "if": { "required": ["rl"] },
+        "then": { "properties": { "validation": { "properties": { "fraction": false } } } },
+    }));
     for (word, family) in Family::WORDS {
         let mut then = json!({ "model": { "properties": { "size": { "enum": sizes(*family) } } } });
         let own = asked_by(*family);
@@ -92,10 +99,59 @@ pub(super) fn exclusions(asked: &[Asked]) -> Vec<Value> {
     rules
 }
 
-/// Two intervals cannot both count.
-pub(super) fn one_interval() -> Value {
-    let pairs =
-        [(0, 1), (0, 2), (1, 2)].map(|(a, b)| json!({ "required": [INTERVALS[a], INTERVALS[b]] }));
+/// What says which token ends a document: the recipe, or a tokenizer, which is not looked into here.
+fn ends_of_documents() -> [Value; 2] {
+    [
+        json!({
+            "properties": { "document_end": { "not": { "enum": ["auto", "none"] } } },
+            "required": ["document_end"],
+        }),
+        json!({
+            "properties": { "document_end": { "not": { "const": "none" } },
+                "tokenizer": { "not": { "const": "bytes" } } },
+            "required": ["tokenizer"],
+        }),
+    ]
+}
+
+/// Records of sources are prompts in a recipe with `[rl]`; elsewhere a prompt has a response.
+fn fields_of_records() -> Value {
+    let all = |of_source: Value| {
+        let mut tables = Map::new();
+        for table in SOURCES.iter().filter_map(|list| Some(list.split_once('.')?.0)) {
+            let sources = json!({ "properties": { "sources": { "items": of_source } } });
+            tables.insert(table.to_owned(), sources);
+        }
+        json!({ "properties": tables })
+    };
+    json!({
+        "if": { "required": ["rl"] },
+        "then": all(json!({ "properties": { "text_field": false, "response_field": false } })),
+        "else": all(json!({ "dependentRequired": {
+            "prompt_field": ["response_field"],
+            "response_field": ["prompt_field"],
+        } })),
+    })
+}
+
+/// A record is one text, or a prompt with its response.
+pub(super) fn one_kind_of_record() -> Value {
+    let with = |key: &str| json!({ "required": ["text_field", key] });
+    json!({ "not": { "anyOf": [with("prompt_field"), with("response_field")] } })
+}
+
+/// Weights of a list of sources.
+pub(super) fn all_or_none_have_weights() -> Value {
+    let weight = json!({ "required": ["weight"] });
+    json!([{ "items": weight }, { "items": { "not": weight } }])
+}
+
+/// Settings of which only one can count.
+pub(super) fn at_most_one(keys: &[&str]) -> Value {
+    let firsts = keys.iter().enumerate();
+    let pairs: Vec<Value> = firsts
+        .flat_map(|(n, a)| keys[n + 1..].iter().map(move |b| json!({ "required": [a, b] })))
+        .collect();
     json!({ "not": { "anyOf": pairs } })
 }
 

@@ -1,6 +1,5 @@
 //! `[data]`: what the model reads.
 
-use std::cell::Cell;
 use std::path::Path;
 
 use serde::{Serialize, Serializer};
@@ -8,13 +7,22 @@ use serde::{Serialize, Serializer};
 use crate::diagnostic::Diagnostic;
 use crate::files::Files;
 use crate::location::Location;
-use crate::reader::{Context, POSITIVE, Section};
+use crate::reader::{Context, Section};
 use crate::shown::Shown;
 use crate::source::Item;
 use crate::tables::location::{self, Named};
-use crate::tables::model::{LANGUAGE_MODELS, MOST_VOCABULARY, Model};
-use crate::tree::{Node, Table, Value};
+use crate::tables::model::{LANGUAGE_MODELS, Model};
+use crate::tokenizer::TokenizerFacts;
+use crate::tree::Table;
 use crate::words::{choice, nearest};
+
+mod sources;
+mod tokens;
+
+pub use sources::{DataSource, Documents, Fields};
+pub(crate) use sources::{NAMES, SOURCES};
+pub(super) use sources::{prompts_of, read_sources};
+pub use tokens::{DocumentToken, TokenName};
 
 /// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,23 +69,17 @@ choice! {
     }
 }
 
-/// One source of text.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DataSource {
-    /// Where it is. A relative path starts from the folder of the recipe that names it; it is absolute here.
-    pub path: Item<Location>,
-    /// Its share of the samples, relative to the other sources.
-    pub weight: Item<f64>,
-}
-
 /// What the model reads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Data {
     /// How text becomes tokens.
     pub tokenizer: Item<Tokenizer>,
-    /// The token that ends a document, of language models only.
+    /// The token that is put before each document, of language models only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub document_end: Option<Item<u64>>,
+    pub document_start: Option<Item<DocumentToken>>,
+    /// The token that is put after each document, of language models only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document_end: Option<Item<DocumentToken>>,
     /// What happens to a record that cannot be read.
     pub on_bad_record: Item<BadRecord>,
     /// Files and folders.
@@ -85,42 +87,64 @@ pub struct Data {
 }
 
 impl Data {
+    /// The token before each document, as far as it is known; see [`Data::is_settled`].
+    pub fn start_id(&self) -> Option<u64> {
+        self.document_start.as_ref().and_then(|token| token.id)
+    }
+
+    /// The token after each document, as far as it is known; see [`Data::is_settled`].
+    pub fn end_id(&self) -> Option<u64> {
+        self.document_end.as_ref().and_then(|token| token.id)
+    }
+
+    /// Whether the tokens at the edges of documents are known. They are not where a tokenizer has to tell them that
+    /// was not there to be asked: one at an address, or on the machines of the run.
+    pub fn is_settled(&self) -> bool {
+        let tokens = [&self.document_start, &self.document_end];
+        self.tokenizer.largest_id().is_some()
+            || !tokens.into_iter().flatten().any(|token| token.name.needs_a_tokenizer())
+    }
+
     pub(crate) fn read(cx: &mut Context<'_>, root: &Table, model: &Model) -> Self {
+        let prompts = prompts_of(root);
         let mut t = cx.section(root, "data");
-        let tokenizer = read_tokenizer(&mut t);
-        let document_end = match model.flux() {
-            None => {
-                let document_end = t.integer("document_end", 0, MOST_VOCABULARY - 1);
-                t.optional(document_end)
-            }
+        let (tokenizer, facts) = read_tokenizer(&mut t);
+        let [document_start, document_end] = match model.flux() {
+            None => tokens::read(&mut t, &tokenizer, facts.as_ref()).map(Some),
             Some(_) => {
-                t.foreign("document_end", LANGUAGE_MODELS, model.family.at.clone());
-                None
+                for key in tokens::KEYS {
+                    t.foreign(key, LANGUAGE_MODELS, model.family.at.clone());
+                }
+                [None, None]
             }
         };
         let on_bad_record = t.choice::<BadRecord>("on_bad_record");
         let on_bad_record = t.or(on_bad_record, BadRecord::Fail);
-        let read = read_sources(&mut t, "data.sources");
-        let sources = t.required(read, Vec::new(), EXAMPLE);
+        let read = read_sources(&mut t, "data.sources", prompts.as_ref());
+        let sources = t.required(read, Vec::new(), sources::EXAMPLE);
         t.finish();
-        Self { tokenizer, document_end, on_bad_record, sources }
+        Self { tokenizer, document_start, document_end, on_bad_record, sources }
     }
 }
 
-fn read_tokenizer(t: &mut Section<'_, '_>) -> Item<Tokenizer> {
+/// The tokenizer, and what it says about its tokens if it is a file that could be read.
+fn read_tokenizer(t: &mut Section<'_, '_>) -> (Item<Tokenizer>, Option<TokenizerFacts>) {
     let text = t.text("tokenizer");
+    let mut facts = None;
     let tokenizer = text.and_then(|text| {
         let mut value = tokenizer_of(t.context(), &text)
             .map_err(|problem| t.reject("tokenizer", problem.at(text.at.clone())))
             .ok()?;
         if let Tokenizer::File { location: Location::Local(path), largest_id } = &mut value {
+            let texts: Vec<&str> = tokens::KEYS.iter().filter_map(|key| t.peek_text(key)).collect();
             let named = Named { text: &text, path };
-            let look = |files: &dyn Files, path: &Path| files.tokenizer(path);
-            *largest_id = location::require(t, "tokenizer", "the tokenizer", &named, look);
+            let look = |files: &dyn Files, path: &Path| files.tokenizer(path, &texts);
+            facts = location::require(t, "tokenizer", "the tokenizer", &named, look);
+            *largest_id = facts.as_ref().map(|facts| facts.largest_id);
         }
         Some(Item { value, at: text.at })
     });
-    t.or(tokenizer, Tokenizer::Bytes)
+    (t.or(tokenizer, Tokenizer::Bytes), facts)
 }
 
 fn tokenizer_of(cx: &Context<'_>, text: &Item<String>) -> Result<Tokenizer, Diagnostic> {
@@ -138,63 +162,4 @@ fn tokenizer_of(cx: &Context<'_>, text: &Item<String>) -> Result<Tokenizer, Diag
     }
     let location = location::read(cx, text, "a tokenizer", "tokenizer = \"tokenizer.json\"")?;
     Ok(Tokenizer::File { location, largest_id: None })
-}
-
-const EXAMPLE: &str = "[{ path = \"corpus.txt\" }]";
-
-/// Reads the key `sources` of a table; `name` is its whole name.
-pub(super) fn read_sources(
-    t: &mut Section<'_, '_>,
-    name: &'static str,
-) -> Option<Item<Vec<DataSource>>> {
-    let (nodes, at) = t.list("sources", EXAMPLE)?;
-    if nodes.is_empty() {
-        let empty = Diagnostic::error(format!("`{name}` is empty"))
-            .at(at.clone())
-            .label("needs at least one source")
-            .help(format!("for example: sources = {EXAMPLE}"));
-        t.reject("sources", empty);
-    }
-    let nodes = nodes.iter().enumerate();
-    let sources = nodes.filter_map(|(n, node)| read_source(t.context(), name, n, node)).collect();
-    Some(Item::written(sources, at))
-}
-
-fn read_source(
-    cx: &mut Context<'_>,
-    name: &'static str,
-    index: usize,
-    node: &Node,
-) -> Option<DataSource> {
-    let example = match &node.value {
-        Value::Text(path) => format!("write {{ path = \"{}\" }}", Shown(path)),
-        _ => format!("for example: sources = {EXAMPLE}"),
-    };
-    let mut t = cx.entry(name, index, node, &example)?;
-    let text = t.text("path");
-    if !t.has("path") {
-        t.lacks("path", "\"corpus.txt\"");
-    }
-    let path = text.and_then(|text| read_path(&mut t, &text));
-    let path = t.optional(path);
-    let weight = t.number("weight", POSITIVE);
-    let weight = t.or(weight, 1.0);
-    t.finish();
-    path.map(|path| DataSource { path, weight })
-}
-
-/// Where a source is, if it can be used.
-fn read_path(t: &mut Section<'_, '_>, text: &Item<String>) -> Option<Item<Location>> {
-    let read = location::read(t.context(), text, "a data source", "path = \"corpus.txt\"");
-    let value = read.map_err(|problem| t.reject("path", problem.at(text.at.clone()))).ok()?;
-    if let Location::Local(path) = &value {
-        let failed = Cell::new(false);
-        let look =
-            |files: &dyn Files, path: &Path| files.data(path).inspect_err(|_| failed.set(true));
-        location::require(t, "path", "the data file", &Named { text, path }, look);
-        if failed.get() && t.context().needs_files() {
-            return None;
-        }
-    }
-    Some(Item { value, at: text.at.clone() })
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::diagnostic::Diagnostic;
 use crate::files::{Files, NO_SUCH_FILE, Unusable};
 use crate::location::{Location, SCHEMES, Url};
+use crate::pattern::{MATCHES_NOTHING, searched};
 use crate::purpose::Purpose;
 use crate::reader::{Context, Section};
 use crate::secrets::{was_masked, without_url_secrets};
@@ -132,6 +133,11 @@ pub(crate) fn require<T>(
     }
     if text.starts_with('~') {
         help.push("`~` has no meaning here: write the whole path".to_owned());
+    } else if why == MATCHES_NOTHING {
+        // As the folder is written, which the path that is searched may not be.
+        let mut folder = base(cx, at.as_ref()).to_owned();
+        folder.extend(&searched(Path::new(text)));
+        help.push(format!("looked in {}", ShownPath(folder)));
     } else if why == NO_SUCH_FILE && path != Path::new(text) {
         let base = base(cx, at.as_ref());
         help.push(format!("relative paths here start from {}", ShownPath(base)));

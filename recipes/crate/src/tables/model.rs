@@ -244,7 +244,7 @@ fn read_init(t: &mut Section<'_, '_>) -> Item<Init> {
         if let Location::Local(path) = &folder {
             let named = Named { text: &text, path };
             location::require(t, "init", "the model folder", &named, |files, path| {
-                files.data(&path.join("config.json"))
+                files.file(&path.join("config.json"))
             });
         }
         Some(Item { value: Init::Folder(folder), at })

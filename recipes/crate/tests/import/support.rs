@@ -4,7 +4,9 @@ use std::path::Path;
 
 use expect_test::Expect;
 use titan_recipes::import::{Imported, Note, NoteKind, Target, import};
-use titan_recipes::{Diagnostic, Files, Overrides, Purpose, Report, Source, Unusable, load_text};
+use titan_recipes::{
+    Diagnostic, Files, Overrides, Purpose, Report, Source, TokenizerFacts, Unusable, load_text,
+};
 
 /// Files that are all there.
 struct Shelf;
@@ -14,12 +16,16 @@ impl Files for Shelf {
         Err(Box::new(Diagnostic::error("an imported recipe extends no other")))
     }
 
+    fn file(&self, _: &Path) -> Result<(), Unusable> {
+        Ok(())
+    }
+
     fn data(&self, _: &Path) -> Result<(), Unusable> {
         Ok(())
     }
 
-    fn tokenizer(&self, _: &Path) -> Result<u64, Unusable> {
-        Ok(0)
+    fn tokenizer(&self, _: &Path, _: &[&str]) -> Result<TokenizerFacts, Unusable> {
+        Ok(TokenizerFacts { end: Some(0), ..TokenizerFacts::default() })
     }
 
     fn folder(&self, _: &Path) -> Result<(), Unusable> {

@@ -350,7 +350,6 @@ fn check_data(folder: &TempDir, path: &str, expected: Expect) {
 #[test]
 fn data_that_cannot_be_read() {
     let folder = folder();
-    fs::write(folder.path().join("empty.txt"), "").unwrap();
     fs::create_dir(folder.path().join("texts")).unwrap();
     let made = Command::new("mkfifo").arg(folder.path().join("pipe.txt")).status().unwrap();
     assert!(made.success());
@@ -394,25 +393,14 @@ fn data_that_cannot_be_read() {
     );
     check_data(
         &folder,
-        "empty.txt",
-        expect![[r#"
-            error: cannot read the data file `empty.txt`: it is empty
-              --> DIR/r.toml:27:21
-               |
-            27 | sources = [{ path = "empty.txt" }]
-               |                     ^^^^^^^^^^^ it is empty
-        "#]],
-    );
-    check_data(
-        &folder,
         "texts",
         expect![[r#"
-            error: cannot read the data file `texts`: it is a directory
-              --> DIR/r.toml:27:21
-               |
-            27 | sources = [{ path = "texts" }]
-               |                     ^^^^^^^ it is a directory
-        "#]],
+        error: cannot read the data file `texts`: it is an empty folder
+          --> DIR/r.toml:27:21
+           |
+        27 | sources = [{ path = "texts" }]
+           |                     ^^^^^^^ it is an empty folder
+    "#]],
     );
     check_data(
         &folder,
@@ -451,17 +439,147 @@ fn data_that_cannot_be_read() {
                = help: for example: path = "corpus.txt"
         "#]],
     );
+}
+
+/// What is in a source is for who reads it: an empty file is passed over there.
+#[test]
+fn data_of_many_kinds() {
+    let folder = folder();
+    fs::write(folder.path().join("empty.txt"), "").unwrap();
+    fs::create_dir_all(folder.path().join("texts/a/b")).unwrap();
+    fs::write(folder.path().join("texts/a/b/1.jsonl"), "{}").unwrap();
+    symlink("a", folder.path().join("texts/link")).unwrap();
+    // A path that exists is no pattern.
+    fs::write(folder.path().join("[x] what?.txt"), "text").unwrap();
+    for path in [
+        "empty.txt",
+        "texts",
+        "texts/a/b/*.jsonl",
+        "texts/**/*.jsonl",
+        "texts/*/?/[0-9].jsonl",
+        "**/1.jsonl",
+        "texts/*/b",
+        "texts/*",
+        "texts/l*/b/*",
+        "[x] what?.txt",
+        "gs://bucket/shards/*.parquet",
+        "s3://bucket/shards",
+    ] {
+        fs::write(folder.path().join("r.toml"), SOUND.replace("data.txt", path)).unwrap();
+        assert_eq!(said_of(folder.path(), "r.toml"), "\n", "{path}");
+    }
+}
+
+#[test]
+fn patterns_that_match_nothing() {
+    let folder = folder();
+    fs::create_dir_all(folder.path().join("texts/a.txt")).unwrap();
+    fs::write(folder.path().join("texts/.hidden.jsonl"), "{}").unwrap();
+    // Links in circles, which nobody must follow for ever.
+    for name in ["texts/up", "texts/again"] {
+        symlink("..", folder.path().join(name)).unwrap();
+    }
     check_data(
         &folder,
-        "gs://bucket/shards",
+        "texts/*.jsonl",
         expect![[r#"
-            error: this version cannot train with data from `gs://bucket/shards`
+        error: cannot read the data files `texts/*.jsonl`: it matches no file
+          --> DIR/r.toml:27:21
+           |
+        27 | sources = [{ path = "texts/*.jsonl" }]
+           |                     ^^^^^^^^^^^^^^^ it matches no file
+           |
+           = help: looked in DIR/texts
+    "#]],
+    );
+    check_data(
+        &folder,
+        "texts/**/*.jsonl",
+        expect![[r#"
+        error: cannot read the data files `texts/**/*.jsonl`: it matches no file
+          --> DIR/r.toml:27:21
+           |
+        27 | sources = [{ path = "texts/**/*.jsonl" }]
+           |                     ^^^^^^^^^^^^^^^^^^ it matches no file
+           |
+           = help: looked in DIR/texts
+    "#]],
+    );
+    // The only match is a folder without anything in it.
+    check_data(
+        &folder,
+        "texts/*.txt",
+        expect![[r#"
+        error: cannot read the data files `texts/*.txt`: it matches no file
+          --> DIR/r.toml:27:21
+           |
+        27 | sources = [{ path = "texts/*.txt" }]
+           |                     ^^^^^^^^^^^^^ it matches no file
+           |
+           = help: looked in DIR/texts
+    "#]],
+    );
+    check_data(
+        &folder,
+        "nowhere/**/*.txt",
+        expect![[r#"
+            error: cannot read the data files `nowhere/**/*.txt`: there is no folder DIR/nowhere
               --> DIR/r.toml:27:21
                |
-            27 | sources = [{ path = "gs://bucket/shards" }]
-               |                     ^^^^^^^^^^^^^^^^^^^^ not supported yet
-               |
-               = help: copy the data to a local file and name that; `recipe check`, `plan` and `mfu` take it as it is
+            27 | sources = [{ path = "nowhere/**/*.txt" }]
+               |                     ^^^^^^^^^^^^^^^^^^ there is no folder DIR/nowhere
         "#]],
     );
+    check_data(
+        &folder,
+        "texts/**.txt",
+        expect![[r#"
+        error: cannot read the data files `texts/**.txt`: `**` must stand between slashes, as in `texts/**/*.txt`
+          --> DIR/r.toml:27:21
+           |
+        27 | sources = [{ path = "texts/**.txt" }]
+           |                     ^^^^^^^^^^^^^^ `**` must stand between slashes, as in `texts/**/*.txt`
+    "#]],
+    );
+    check_data(
+        &folder,
+        "texts/[a.txt",
+        expect![[r#"
+        error: cannot read the data files `texts/[a.txt`: a `[` has no `]`; the character itself is written `[[]`
+          --> DIR/r.toml:27:21
+           |
+        27 | sources = [{ path = "texts/[a.txt" }]
+           |                     ^^^^^^^^^^^^^^ a `[` has no `]`; the character itself is written `[[]`
+    "#]],
+    );
+}
+
+/// The name of the folder that a recipe is in is no pattern.
+#[test]
+fn a_pattern_in_a_folder_with_brackets() {
+    let outer = folder();
+    let inner = outer.path().join("[ab]*");
+    fs::create_dir_all(&inner).unwrap();
+    fs::create_dir(outer.path().join("a1")).unwrap();
+    fs::write(outer.path().join("a1/data.md"), "text").unwrap();
+    fs::write(inner.join("data.txt"), "text").unwrap();
+    fs::write(inner.join("r.toml"), SOUND.replace("data.txt", "*.md")).unwrap();
+    check(
+        &outer,
+        "[ab]*/r.toml",
+        expect![[r#"
+            error: cannot read the data files `*.md`: it matches no file
+              --> DIR/[ab]*/r.toml:27:21
+               |
+            27 | sources = [{ path = "*.md" }]
+               |                     ^^^^^^ it matches no file
+               |
+               = help: looked in DIR/[ab]*
+        "#]],
+    );
+    let text = SOUND.replace("data.txt", "d*.txt");
+    fs::write(inner.join("r.toml"), text).unwrap();
+    let loaded = load(&inner.join("r.toml"), &Overrides::default(), Purpose::Train).unwrap();
+    let expected = outer.path().join("[[]ab[]][*]/d*.txt");
+    assert_eq!(loaded.recipe.data.sources[0].path.local(), Some(&*expected));
 }

@@ -152,16 +152,24 @@ fn a_key_of_a_table_at_the_top() {
 #[test]
 fn a_key_of_a_later_version() {
     check(
-        &with("data", "on_bad_record = \"skip\""),
+        &with("elastic", "max_restarts = 2"),
         expect![[r#"
-            error: this version cannot train with `data.on_bad_record` = "skip"
-              --> r.toml:27:17
-               |
-            27 | on_bad_record = "skip"
-               |                 ^^^^^^ not supported yet
-               |
-               = help: write on_bad_record = "fail"; `recipe check`, `plan` and `mfu` take it as it is
-        "#]],
+        warning: `elastic.max_restarts` = 2 without checkpoints: each restart begins at step 1
+          --> r.toml:30:16
+           |
+        30 | max_restarts = 2
+           |                ^ nothing to go on from
+           |
+           = help: add a table [checkpoint]
+
+        error: this version cannot train with `elastic.max_restarts` = 2
+          --> r.toml:30:16
+           |
+        30 | max_restarts = 2
+           |                ^ not supported yet
+           |
+           = help: write max_restarts = 0; `recipe check`, `plan` and `mfu` take it as it is
+    "#]],
     );
 }
 
@@ -316,6 +324,16 @@ fn keys_of_a_data_source() {
     check(
         &edited(&[("[{ path = \"data.txt\" }]", sources)]),
         expect![[r#"
+            error: `data.sources[0]` has no weight, and another source has one
+              --> r.toml:27:12
+               |
+            27 | sources = [{ paht = "data.txt" }, { path = "data.txt", weight = 0.5 }, {}, { path = "data.txt", url = "x" }]
+               |            ^^^^^^^^^^^^^^^^^^^^^                       ------ a weight
+               |            |
+               |            either all sources have a weight, or none
+               |
+               = help: add weight = 1.0 here, or leave all weights out: sources are then read in proportion to their sizes
+
             error: unknown key `paht` in an entry of `data.sources`
               --> r.toml:27:14
                |
@@ -323,14 +341,6 @@ fn keys_of_a_data_source() {
                |              ^^^^ unknown
                |
                = help: did you mean `path`?
-
-            error: this version cannot train with sources of different weights
-              --> r.toml:27:65
-               |
-            27 | sources = [{ paht = "data.txt" }, { path = "data.txt", weight = 0.5 }, {}, { path = "data.txt", url = "x" }]
-               |                                                                 ^^^ not supported yet
-               |
-               = help: leave weight out: sources are read one after the other; `recipe check`, `plan` and `mfu` take it as it is
 
             error: an entry of `data.sources` has no `path`
               --> r.toml:27:72
@@ -346,7 +356,7 @@ fn keys_of_a_data_source() {
             27 | sources = [{ paht = "data.txt" }, { path = "data.txt", weight = 0.5 }, {}, { path = "data.txt", url = "x" }]
                |                                                                                                 ^^^ unknown
                |
-               = help: the keys of an entry of `data.sources` are: path, weight
+               = help: the keys of an entry of `data.sources` are: path, weight, text_field, prompt_field, response_field, documents, split
         "#]],
     );
 }

@@ -4,7 +4,7 @@
 use expect_test::expect;
 
 use crate::bases::{EXPERTS, IMAGES, add, clean, edit, mended, told};
-use crate::support::{edited, sound, with};
+use crate::support::{sound, with};
 
 /// Experts on devices of this machine.
 fn local_experts() -> String {
@@ -232,93 +232,6 @@ fn attention_as_another_trainer_calls_it() {
            = help: allowed: "fused", "plain"
     "#]],
     );
-}
-
-#[test]
-fn a_mask_without_an_end_of_documents() {
-    let text = with("training", "document_mask = true");
-    told(
-        &text,
-        expect![[r#"
-        error: `training.document_mask` = true without `data.document_end`
-          --> r.toml:18:17
-           |
-        18 | document_mask = true
-           |                 ^^^^ nothing says which token ends a document
-           |
-           = help: add document_end to [data]: the byte that ends a document, such as document_end = 0
-    "#]],
-    );
-    mended(&text, &["data.document_end=0", "training.document_mask=false"]);
-    let text = edit(&text, &[("[data]\n", "[data]\ntokenizer = \"tokenizer.json\"\n")]);
-    told(
-        &edit(&text, &[("vocab_size = 256", "vocab_size = 1000")]),
-        expect![[r#"
-        error: `training.document_mask` = true without `data.document_end`
-          --> r.toml:18:17
-           |
-        18 | document_mask = true
-           |                 ^^^^ nothing says which token ends a document
-           |
-           = help: add document_end to [data]: the id of the tokenizer's end-of-text token
-    "#]],
-    );
-}
-
-#[test]
-fn an_end_of_documents_is_a_fact_that_needs_no_mask() {
-    let loaded = sound(&with("data", "document_end = 10"), &[]);
-    assert_eq!(loaded.recipe.data.document_end.map(|end| end.value), Some(10));
-}
-
-#[test]
-fn an_end_of_documents_that_is_no_token() {
-    let text = with("data", "document_end = 256");
-    told(
-        &text,
-        expect![[r#"
-        error: `data.document_end` = 256 is not below `model.vocab_size` = 256
-          --> r.toml:27:16
-           |
-         6 | vocab_size = 256
-           |              --- the token ids end here
-        ...
-        27 | document_end = 256
-           |                ^^^ no token of this vocabulary
-           |
-           = help: allowed: 0 to 255
-    "#]],
-    );
-    mended(&text, &["data.document_end=255", "model.vocab_size=257"]);
-    told(
-        &add(EXPERTS, "data", "document_end = 256"),
-        expect![[r#"
-        error: `data.document_end` = 256 is not below `model.vocab_size` = 256 (of size "tiny")
-          --> r.toml:21:16
-           |
-        21 | document_end = 256
-           |                ^^^ no token of this vocabulary
-           |
-           = help: allowed: 0 to 255
-    "#]],
-    );
-}
-
-#[test]
-fn an_end_of_documents_that_never_comes() {
-    let text = edited(&[("vocab_size = 256", "vocab_size = 512")]);
-    let text = add(&add(&text, "data", "document_end = 500"), "training", "document_mask = true");
-    told(
-        &text,
-        expect![[r#"
-        warning: `data.document_end` = 500 is beyond 255, the largest id of the tokenizer: no document ends
-          --> r.toml:28:16
-           |
-        28 | document_end = 500
-           |                ^^^ never in the data
-    "#]],
-    );
-    mended(&text, &["data.document_end=0", "training.document_mask=false"]);
 }
 
 #[test]

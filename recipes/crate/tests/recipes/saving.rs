@@ -219,52 +219,52 @@ fn validation_with_a_mistake_in_every_line() {
     told(
         &with("validation", lines),
         expect![[r#"
-        error: `validation.interval_steps` must be at least 1, found -1
-          --> r.toml:30:18
-           |
-        30 | interval_steps = -1
-           |                  ^^ must be at least 1
-           |
-           = help: allowed: 1 to 1000000000
+            error: `validation.interval_steps` must be at least 1, found -1
+              --> r.toml:30:18
+               |
+            30 | interval_steps = -1
+               |                  ^^ must be at least 1
+               |
+               = help: allowed: 1 to 1000000000
 
-        error: `validation.steps` must be an integer or "all", found a string
-          --> r.toml:31:9
-           |
-        31 | steps = "some"
-           |         ^^^^^^ must be an integer or "all"
-           |
-           = help: allowed: 1 to 1000000000, or "all"
+            error: `validation.steps` must be an integer or "all", found a string
+              --> r.toml:31:9
+               |
+            31 | steps = "some"
+               |         ^^^^^^ must be an integer or "all"
+               |
+               = help: allowed: 1 to 1000000000, or "all"
 
-        error: `validation.sources` must be an array, found a string
-          --> r.toml:32:11
-           |
-        32 | sources = "valid.txt"
-           |           ^^^^^^^^^^^ must be an array
-           |
-           = help: for example: sources = [{ path = "corpus.txt" }]
+            error: `validation.sources` must be an array, found a string
+              --> r.toml:32:11
+               |
+            32 | sources = "valid.txt"
+               |           ^^^^^^^^^^^ must be an array
+               |
+               = help: for example: sources = [{ path = "corpus.txt" }]
 
-        error: unknown key `every` in [validation]
-          --> r.toml:33:1
-           |
-        33 | every = 5
-           | ^^^^^ unknown
-           |
-           = help: the keys of [validation] are: interval_steps, steps, sources
-    "#]],
+            error: unknown key `every` in [validation]
+              --> r.toml:33:1
+               |
+            33 | every = 5
+               | ^^^^^ unknown
+               |
+               = help: the keys of [validation] are: interval_steps, steps, sources, fraction
+        "#]],
     );
     told(
         &with("validation", ""),
         expect![[r#"
-        error: [validation] has no `interval_steps` and no `sources`
-          --> r.toml:29:2
-           |
-        29 | [validation]
-           |  ^^^^^^^^^^ incomplete
-           |
-           = help: add to [validation], for example:
-                   interval_steps = 500
-                   sources = [{ path = "validation.txt" }]
-    "#]],
+            error: [validation] has no `interval_steps` and no `sources`
+              --> r.toml:29:2
+               |
+            29 | [validation]
+               |  ^^^^^^^^^^ incomplete
+               |
+               = help: add to [validation], for example:
+                       interval_steps = 500
+                       sources = [{ path = "validation.txt" }]  # or, of [data]: fraction = 0.01
+        "#]],
     );
     told(
         &with("validation", "interval_steps = 5\nsteps = 0\nsources = [\"data.txt\"]"),

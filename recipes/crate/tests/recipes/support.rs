@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use expect_test::Expect;
 use titan_recipes::{
-    Diagnostic, Files, Loaded, Overrides, Purpose, Report, Source, Unusable, load_text,
+    Diagnostic, Files, Loaded, Overrides, Purpose, Report, Source, TokenizerFacts, Unusable,
+    load_text,
 };
 
 /// A small sound recipe without presets, so that every line of it can be broken.
@@ -57,7 +58,8 @@ pub(crate) fn with(table: &str, line: &str) -> String {
 }
 
 /// The files of a test: data files called `data.txt`, folders that can be made unless they are called `taken`, a
-/// tokenizer called `tokenizer.json` with 1000 ids, and the recipes of `texts`.
+/// tokenizer called `tokenizer.json` with 1000 ids, the same without an end of documents called `endless.json`, and
+/// the recipes of `texts`.
 #[derive(Default)]
 pub(crate) struct Shelf<'t> {
     pub(crate) texts: &'t [(&'t str, &'t str)],
@@ -77,12 +79,25 @@ impl Files for Shelf<'_> {
         found.map(|(_, text)| (*text).to_owned()).ok_or_else(missing)
     }
 
+    fn file(&self, path: &Path) -> Result<(), Unusable> {
+        named(path, "data.txt")
+    }
+
     fn data(&self, path: &Path) -> Result<(), Unusable> {
         named(path, "data.txt")
     }
 
-    fn tokenizer(&self, path: &Path) -> Result<u64, Unusable> {
-        named(path, "tokenizer.json").map(|()| 999)
+    fn tokenizer(&self, path: &Path, texts: &[&str]) -> Result<TokenizerFacts, Unusable> {
+        let end = named(path, "tokenizer.json").map(|()| 998);
+        let end = end.or_else(|why| named(path, "endless.json").map(|()| 0).map_err(|_| why))?;
+        let asked = |text: &str| (text == "the").then(|| (text.to_owned(), 7));
+        Ok(TokenizerFacts {
+            largest_id: 999,
+            start: Some(997),
+            end: Some(end).filter(|end| *end > 0),
+            added: vec![("<|begin_of_text|>".into(), 997), ("<|end_of_text|>".into(), 998)],
+            asked: texts.iter().filter_map(|text| asked(text)).collect(),
+        })
     }
 
     fn folder(&self, path: &Path) -> Result<(), Unusable> {

@@ -208,7 +208,7 @@ fn a_control_sequence_in_values() {
     check(
         &edited(&[("data.txt", "\\u001b[2J\\n.txt")]),
         expect![[r#"
-            error: cannot read the data file `\u{1b}[2J\n.txt`: no such file
+            error: cannot read the data files `\u{1b}[2J\n.txt`: no such file
               --> r.toml:27:21
                |
             27 | sources = [{ path = "\u001b[2J\n.txt" }]

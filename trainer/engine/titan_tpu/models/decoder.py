@@ -102,14 +102,16 @@ class DecoderForCausalLM(nn.Module):
         positions_T: Tensor | None = None,
         mask: Tensor | None = None,
         z_loss: float = 0.0,
+        is_masked: bool = False,
     ) -> Tensor | Sums:
         """tokens_BN -> logits_BNV of the token after each position, in the type of the weights.
 
         With `targets_BN`, `Sums` of these targets instead, without ever holding all logits; see
-        `loss.linear_cross_entropy_sum`. Attention sees `positions_T`, by default 0, 1, ..., through `mask`
-        (see `attention.attention`), by default a causal one.
+        `loss.linear_cross_entropy_sum`, also for `z_loss` and `is_masked`. Attention sees `positions_T`, by
+        default 0, 1, ..., through `mask` (see `attention.attention`), by default a causal one.
         """
         x_BND, loads_L3E = self.model(tokens_BN, positions_T, mask)
         if targets_BN is None:
             return self.lm_head(x_BND)
-        return Sums(*linear_cross_entropy_sum(x_BND, self.lm_head.weight, targets_BN, z_loss), loads_L3E)
+        weight_VD = self.lm_head.weight
+        return Sums(*linear_cross_entropy_sum(x_BND, weight_VD, targets_BN, z_loss, is_masked), loads_L3E)

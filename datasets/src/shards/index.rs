@@ -1,0 +1,251 @@
+//! `index.json`: what is in a folder of shards.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "prepare")]
+use crate::Fingerprint;
+use crate::{Error, Result};
+
+/// The name of the index of a folder of shards.
+pub const INDEX: &str = "index.json";
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// What `format` of every index says.
+const FORMAT: &str = "titan-tokens";
+
+/// What the documents of a folder are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataKind {
+    /// Text: every token is learned.
+    #[default]
+    Text,
+    /// Prompts and responses: the response is learned.
+    Instruction,
+    /// Prompts, with the other fields of their records.
+    Prompts,
+}
+
+/// The index of a folder of shards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShardIndex {
+    /// Always `titan-tokens`.
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// What made the tokens.
+    pub tokenizer: TokenizerFacts,
+    /// What the documents are.
+    pub kind: DataKind,
+    /// Bytes of a token: 1, 2 or 4.
+    pub token_bytes: u8,
+    /// The id before each document.
+    pub document_start: Option<u32>,
+    /// The id after each document.
+    pub document_end: Option<u32>,
+    /// Share of the documents in the split `validation`, chosen by the hash of their text.
+    pub validation_fraction: f64,
+    /// What was read, and what became of it.
+    pub account: Account,
+    /// The files that were read, in their order.
+    pub inputs: Vec<InputFacts>,
+    /// `train`, and `validation` if there is one.
+    pub splits: BTreeMap<String, Split>,
+}
+
+/// What made the tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenizerFacts {
+    /// `bytes`, or the name of the file.
+    pub name: String,
+    /// Of the file's content; absent for bytes.
+    pub fingerprint: Option<String>,
+    /// The largest id it can give.
+    pub largest_id: u32,
+}
+
+/// Records that were read, by what became of them: `records = documents of all splits + empty + the sum of bad`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Records of all inputs.
+    pub records: u64,
+    /// Documents without text, which give no tokens.
+    pub empty_documents: u64,
+    /// Inputs of no bytes.
+    pub empty_files: u64,
+    /// Records that were passed over, by reason.
+    pub bad: BTreeMap<String, u64>,
+    /// Bytes of text that were tokenized.
+    pub text_bytes: u64,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputFacts {
+    /// Its path or address.
+    pub name: String,
+    /// Its size as it is stored.
+    pub bytes: u64,
+}
+
+/// The documents of one purpose.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// Tokens of all shards.
+    pub tokens: u64,
+    /// Tokens that are learned: all, but of instruction data those of responses.
+    pub targets: u64,
+    /// Documents of all shards.
+    pub documents: u64,
+    /// The largest id among the tokens; absent if there are none.
+    pub largest_id: Option<u32>,
+    /// Of the whole content: the fingerprints of the shards, hashed.
+    pub fingerprint: String,
+    /// In their order.
+    pub shards: Vec<Shard>,
+}
+
+/// The files of one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// Their name without its ending.
+    pub name: String,
+    /// Tokens in it.
+    pub tokens: u64,
+    /// Documents in it.
+    pub documents: u64,
+    /// Bytes of its `.extra` file, of prompts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub extra_bytes: u64,
+    /// XXH3-128 of its `.index` file, which has the hashes of all other bytes.
+    pub fingerprint: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl ShardIndex {
+    /// An index of this version with no splits yet.
+    pub fn new(tokenizer: TokenizerFacts, kind: DataKind) -> Self {
+        let token_bytes = token_bytes(tokenizer.largest_id);
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            tokenizer,
+            kind,
+            token_bytes,
+            document_start: None,
+            document_end: None,
+            validation_fraction: 0.0,
+            account: Account::default(),
+            inputs: Vec::new(),
+            splits: BTreeMap::new(),
+        }
+    }
+
+    /// Whether `folder` is a finished folder of shards.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(INDEX).is_file()
+    }
+
+    /// Reads the index of `folder`.
+    ///
+    /// # Errors
+    /// There is none, it cannot be read, or it is of another version.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(INDEX);
+        let text = std::fs::read(&path).map_err(|error| Error::Io {
+            path: path.clone(),
+            action: "read",
+            error,
+        })?;
+        let broken = |why: String| Error::BadIndex { path: path.clone(), why };
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let head: Head =
+            serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        if head.format != FORMAT {
+            return Err(broken(format!("its format is `{}`, not `{FORMAT}`", head.format)));
+        }
+        if head.version != VERSION {
+            let why = format!("it is of version {}; this titan-tpu reads {VERSION}", head.version);
+            return Err(broken(why));
+        }
+        let index: Self =
+            serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        index.check().map_err(broken)?;
+        Ok(index)
+    }
+
+    /// What readers rely on, so that no later arithmetic can fail.
+    fn check(&self) -> Result<(), String> {
+        if ![1, 2, 4].contains(&self.token_bytes) {
+            return Err(format!("token_bytes is {}, not 1, 2 or 4", self.token_bytes));
+        }
+        for (name, split) in &self.splits {
+            let total = |part: fn(&Shard) -> u64| {
+                split.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(part(shard)))
+            };
+            if total(|shard| shard.tokens) != Some(split.tokens)
+                || total(|shard| shard.documents) != Some(split.documents)
+                || split.tokens.checked_mul(4).is_none()
+            {
+                return Err(format!("the shards of `{name}` do not add up to what it says"));
+            }
+            if let Some(shard) = split.shards.iter().find(|shard| !is_file_name(&shard.name)) {
+                return Err(format!("`{}` is no name of a shard", shard.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// One of its splits.
+    ///
+    /// # Errors
+    /// There is no split of that name.
+    pub fn split(&self, folder: &Path, name: &str) -> Result<&Split> {
+        self.splits.get(name).ok_or_else(|| Error::NoSplit {
+            path: folder.to_owned(),
+            split: name.to_owned(),
+            there: self.splits.keys().cloned().collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+#[cfg(feature = "prepare")]
+impl Split {
+    /// The fingerprint of shards with these fingerprints.
+    pub(crate) fn fingerprint_of(shards: &[Shard]) -> String {
+        let parts: Vec<&str> = shards.iter().map(|shard| shard.fingerprint.as_str()).collect();
+        Fingerprint::of(parts.join("\n").as_bytes()).to_string()
+    }
+}
+
+/// Bytes that hold every id up to `largest`.
+pub(crate) fn token_bytes(largest: u32) -> u8 {
+    match largest {
+        0..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
+/// An index comes from anywhere: its names must not lead out of its folder.
+fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
+}
+
+/// The path of a file of a shard.
+pub(crate) fn shard_path(folder: &Path, name: &str, ending: &str) -> PathBuf {
+    folder.join(format!("{name}.{ending}"))
+}

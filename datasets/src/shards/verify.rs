@@ -1,0 +1,188 @@
+//! Checking every byte of a folder of shards.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::index::shard_path;
+use super::write::fingerprint_of_file;
+use super::{BLOCK, DOCUMENTS, DataKind, EXTRA, Shard, ShardIndex, Split, TARGETS, TOKENS};
+use crate::Result;
+
+/// A part of a file that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadBlock {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the part begins, in bytes; absent if the file as a whole is wrong.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What checking found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    /// Files that were read.
+    pub files: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// All that is wrong.
+    pub bad: Vec<BadBlock>,
+}
+
+/// Reads all files of `folder` and compares them with their hashes; `progress` is told the bytes of each read.
+///
+/// # Errors
+/// The index cannot be read. Everything else is a finding.
+pub fn verify_shards(
+    folder: &Path,
+    mut progress: impl FnMut(u64),
+) -> Result<(ShardIndex, Findings)> {
+    let index = ShardIndex::read(folder)?;
+    let mut check =
+        Check { folder, index: &index, found: Findings::default(), progress: &mut progress };
+    for (name, split) in &index.splits {
+        for shard in &split.shards {
+            check.shard(shard, split);
+        }
+        if Split::fingerprint_of(&split.shards) != split.fingerprint {
+            let what = format!(
+                "the fingerprints of the shards of `{name}` are not those that were written"
+            );
+            check.bad(folder.join(super::INDEX), None, what);
+        }
+    }
+    let found = check.found;
+    Ok((index, found))
+}
+
+struct Check<'a> {
+    folder: &'a Path,
+    index: &'a ShardIndex,
+    found: Findings,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl Check<'_> {
+    fn bad(&mut self, path: PathBuf, offset: Option<u64>, what: impl Into<String>) {
+        self.found.bad.push(BadBlock { path, offset, what: what.into() });
+    }
+
+    fn shard(&mut self, shard: &Shard, split: &Split) {
+        let path = |ending| shard_path(self.folder, &shard.name, ending);
+        let token_bytes = shard.tokens * u64::from(self.index.token_bytes);
+        let second = match self.index.kind {
+            DataKind::Text => None,
+            DataKind::Instruction => Some((path(TARGETS), shard.tokens.div_ceil(8))),
+            DataKind::Prompts => Some((path(EXTRA), shard.extra_bytes)),
+        };
+        let (tokens, documents) = (path(TOKENS), path(DOCUMENTS));
+        let Some(hashes) =
+            self.documents(shard, &documents, second.as_ref().map(|(_, bytes)| *bytes))
+        else {
+            return;
+        };
+        let (of_tokens, of_second) = hashes.split_at(token_bytes.div_ceil(BLOCK) as usize);
+        self.column(&tokens, token_bytes, of_tokens, split.largest_id);
+        if let Some((path, bytes)) = second {
+            self.column(&path, bytes, of_second, None);
+        }
+    }
+
+    /// Checks a `.index` file and returns the hashes in it.
+    fn documents(&mut self, shard: &Shard, path: &Path, second: Option<u64>) -> Option<Vec<u64>> {
+        let words = if self.index.kind == DataKind::Prompts { 2 } else { 1 };
+        let blocks = (shard.tokens * u64::from(self.index.token_bytes)).div_ceil(BLOCK)
+            + second.map_or(0, |bytes| bytes.div_ceil(BLOCK));
+        let bytes = 8 * (words * shard.documents + blocks);
+        let content = match std::fs::read(path) {
+            Ok(content) => content,
+            Err(error) => {
+                self.bad(path.to_owned(), None, format!("cannot be read: {error}"));
+                return None;
+            }
+        };
+        self.read(content.len() as u64);
+        self.found.files += 1;
+        if content.len() as u64 != bytes {
+            let what = format!("has {} bytes, not {bytes}", content.len());
+            self.bad(path.to_owned(), None, what);
+            return None;
+        }
+        match fingerprint_of_file(path) {
+            Ok(found) if found.to_string() == shard.fingerprint => {}
+            Ok(_) => self.bad(path.to_owned(), None, "is not what was written"),
+            Err(error) => self.bad(path.to_owned(), None, format!("cannot be read: {error}")),
+        }
+        let mut numbers = content.chunks_exact(8).map(|bytes| {
+            let bytes: [u8; 8] = std::array::from_fn(|i| bytes[i]);
+            u64::from_le_bytes(bytes)
+        });
+        let limits = [shard.tokens, shard.extra_bytes];
+        let mut last = [0; 2];
+        let mut in_order = true;
+        for _ in 0..shard.documents {
+            for word in 0..words as usize {
+                let start = numbers.next().unwrap_or(u64::MAX);
+                in_order &= last[word] <= start && start < limits[word].max(1);
+                last[word] = start;
+            }
+        }
+        if !in_order {
+            self.bad(path.to_owned(), None, "the positions of its documents are not in order");
+        }
+        Some(numbers.collect())
+    }
+
+    /// Checks a file against the hashes of its blocks, and its tokens against the largest.
+    fn column(&mut self, path: &Path, bytes: u64, hashes: &[u64], largest: Option<u32>) {
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) => {
+                return self.bad(path.to_owned(), None, format!("cannot be read: {error}"));
+            }
+        };
+        self.found.files += 1;
+        match file.metadata() {
+            Ok(metadata) if metadata.len() != bytes => {
+                let what = format!("has {} bytes, not {bytes}", metadata.len());
+                return self.bad(path.to_owned(), None, what);
+            }
+            _ => {}
+        }
+        let mut block = vec![0; BLOCK as usize];
+        for (number, hash) in hashes.iter().enumerate() {
+            let offset = number as u64 * BLOCK;
+            let content = &mut block[..(bytes - offset).min(BLOCK) as usize];
+            if let Err(error) = file.read_exact(content) {
+                return self.bad(path.to_owned(), Some(offset), format!("cannot be read: {error}"));
+            }
+            self.read(content.len() as u64);
+            if xxh3_64(content) != *hash {
+                self.bad(path.to_owned(), Some(offset), "is not what was written");
+            } else if largest.is_some_and(|largest| self.largest(content) > largest) {
+                self.bad(
+                    path.to_owned(),
+                    Some(offset),
+                    "has a token beyond the largest of the index",
+                );
+            }
+        }
+    }
+
+    fn largest(&self, content: &[u8]) -> u32 {
+        let tokens = content.chunks_exact(usize::from(self.index.token_bytes));
+        let ids =
+            tokens.map(|bytes| bytes.iter().rev().fold(0, |id, byte| id << 8 | u32::from(*byte)));
+        ids.max().unwrap_or(0)
+    }
+
+    fn read(&mut self, bytes: u64) {
+        self.found.bytes += bytes;
+        (self.progress)(bytes);
+    }
+}

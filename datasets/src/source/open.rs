@@ -1,0 +1,106 @@
+//! The stored bytes of an input, wherever they are.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Error, Input, Origin, ReadError, Result};
+
+/// Bytes that can be read from any place.
+pub(super) trait Stored: Send + Sync {
+    /// All bytes from an offset on. Ending early is an error of the reader.
+    fn read_from(&self, offset: u64) -> io::Result<Box<dyn Read + Send>>;
+}
+
+/// Opens an input, if it is still the file that was found.
+pub(super) fn open(input: &Input) -> Result<Arc<dyn Stored>> {
+    match &input.origin {
+        Origin::Local(path) => open_local(path, input),
+    }
+}
+
+fn open_local(path: &Path, input: &Input) -> Result<Arc<dyn Stored>> {
+    let name = &input.name;
+    // Before it is opened: opening a pipe waits for its writer, and opening a device can do
+    // anything.
+    require_regular(name, &metadata(path, name)?)?;
+    let file = File::open(path).map_err(|e| ReadError::io(name, "open", e))?;
+    let metadata = file.metadata().map_err(|e| ReadError::io(name, "read the size of", e))?;
+    require_regular(name, &metadata)?;
+    if identity(&metadata) != input.identity {
+        let detail =
+            format!("it had {} bytes, now {}, or was written to", input.bytes, metadata.len());
+        return Err(ReadError::changed(name, detail).into());
+    }
+    Ok(Arc::new(LocalFile { file: Arc::new(file), bytes: input.bytes }))
+}
+
+/// What the path leads to, through symbolic links.
+pub(super) fn metadata(path: &Path, name: &str) -> Result<Metadata> {
+    fs::metadata(path).map_err(|e| ReadError::io(name, "find", e).into())
+}
+
+/// A text that changes when the file does.
+pub(super) fn identity(metadata: &Metadata) -> String {
+    format!(
+        "{} bytes, modified {}.{:09}, changed {}.{:09}, inode {}",
+        metadata.len(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+        metadata.ctime(),
+        metadata.ctime_nsec(),
+        metadata.ino(),
+    )
+}
+
+pub(super) fn require_regular(name: &str, metadata: &Metadata) -> Result<()> {
+    let file_type = metadata.file_type();
+    let (kind, hint) = if file_type.is_file() {
+        return Ok(());
+    } else if file_type.is_dir() {
+        ("folder", "name the files in it")
+    } else if file_type.is_fifo() {
+        ("pipe", "write its output to a file first")
+    } else if file_type.is_socket() {
+        ("socket", "name a data file")
+    } else {
+        ("device", "name a data file")
+    };
+    Err(Error::NotRegular { name: name.to_owned(), kind, hint })
+}
+
+struct LocalFile {
+    file: Arc<File>,
+    bytes: u64,
+}
+
+impl Stored for LocalFile {
+    fn read_from(&self, offset: u64) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(FileReader { file: Arc::clone(&self.file), offset, end: self.bytes }))
+    }
+}
+
+/// Reads a file up to the size that it had when it was opened.
+struct FileReader {
+    file: Arc<File>,
+    offset: u64,
+    end: u64,
+}
+
+impl Read for FileReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let wanted = buffer.len().min(left);
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let read = self.file.read_at(&mut buffer[..wanted], self.offset)?;
+        if read == 0 {
+            return Err(io::Error::other("it became shorter while it was read"));
+        }
+        self.offset += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,233 @@
+//! The data of a recipe as token shards: those that are there, and those that have to be made first.
+
+mod failure;
+mod shards;
+pub(crate) mod special;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use titan_datasets::shards::ShardIndex;
+use titan_datasets::source::{Fields, SourceSpec, TextDocuments, find};
+use titan_datasets::{Job, OnBadRecord, SourceConfig, SplitPath, Tokenizer, tokenize};
+use titan_recipes::tables::data::{self, BadRecord, DataSource};
+use titan_recipes::tables::validation::Validation;
+use titan_recipes::{Location, Recipe};
+
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::setup::Variables;
+use crate::words;
+pub(crate) use failure::failure;
+
+/// Splits of a folder of shards.
+pub(crate) const TRAIN: &str = "train";
+pub(crate) const VALIDATION: &str = "validation";
+
+/// Tokens of a shard unless something else is asked for: 256 MiB to 1 GiB.
+pub(crate) const SHARD_TOKENS: u64 = 1 << 28;
+
+/// A source of the recipe that is there as shards.
+pub(crate) struct Ready {
+    /// As the recipe names it.
+    pub(crate) name: String,
+    /// The folder of the shards.
+    pub(crate) folder: PathBuf,
+    pub(crate) index: ShardIndex,
+    pub(crate) weight: Option<f64>,
+}
+
+/// All data of a recipe.
+pub(crate) struct Prepared {
+    pub(crate) training: Vec<Ready>,
+    pub(crate) validation: Vec<Ready>,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// Whether a part of the training data is the validation data.
+    holds_out: bool,
+}
+
+impl Prepared {
+    /// What the training reads: a source for each that has a weight, or all as one.
+    pub(crate) fn sources(&self) -> Vec<SourceConfig> {
+        let split =
+            |ready: &Ready| SplitPath { folder: ready.folder.clone(), split: TRAIN.to_owned() };
+        if self.training.iter().any(|ready| ready.weight.is_some()) {
+            let with_weight = self.training.iter().map(|ready| SourceConfig {
+                name: ready.name.clone(),
+                splits: vec![split(ready)],
+                weight: ready.weight.unwrap_or(1.0),
+            });
+            return with_weight.collect();
+        }
+        let name =
+            self.training.iter().map(|ready| ready.name.as_str()).collect::<Vec<_>>().join(", ");
+        vec![SourceConfig { name, splits: self.training.iter().map(split).collect(), weight: 1.0 }]
+    }
+
+    /// The content of each of [`sources`](Self::sources).
+    pub(crate) fn fingerprints(&self) -> Vec<String> {
+        let of =
+            |ready: &Ready| ready.index.splits.get(TRAIN).map(|split| split.fingerprint.clone());
+        let all: Vec<String> = self.training.iter().filter_map(of).collect();
+        if self.training.iter().any(|ready| ready.weight.is_some()) {
+            all
+        } else {
+            vec![joined(all)]
+        }
+    }
+
+    /// The content of everything that the training reads.
+    pub(crate) fn fingerprint(&self) -> String {
+        joined(self.fingerprints())
+    }
+
+    /// What gave no tokens, a line for each kind and source.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let all = self.training.iter().chain(&self.validation);
+        all.flat_map(|ready| {
+            let lines = words::left_out(&ready.index.account).into_iter();
+            lines.map(|line| format!("{}: {line}", ready.name)).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    /// What a validation reads.
+    pub(crate) fn validation_splits(&self) -> Vec<SplitPath> {
+        let split = |folder: &PathBuf, split: &str| SplitPath {
+            folder: folder.clone(),
+            split: split.to_owned(),
+        };
+        if self.holds_out {
+            return self.training.iter().map(|ready| split(&ready.folder, VALIDATION)).collect();
+        }
+        self.validation.iter().map(|ready| split(&ready.folder, TRAIN)).collect()
+    }
+}
+
+fn joined(mut fingerprints: Vec<String>) -> String {
+    match fingerprints.len() {
+        1 => fingerprints.remove(0),
+        _ => titan_datasets::Fingerprint::of(fingerprints.join("\n").as_bytes()).to_string(),
+    }
+}
+
+/// Makes sure that all data of a recipe is there as shards. A fault in it is found now, before a worker starts, and is
+/// named with its place.
+///
+/// Shards are made once, in the cache, and are found there by everything that they depend on.
+pub(crate) fn prepare(
+    recipe: &Recipe,
+    console: &Console,
+    stop: &AtomicBool,
+) -> Result<Prepared, Failure> {
+    let tokenizer = Arc::new(tokenizer(recipe)?);
+    let validation = recipe.validation.as_ref();
+    let fraction = validation.and_then(Validation::fraction).map_or(0.0, |fraction| **fraction);
+    let preparing = Preparing { recipe, tokenizer: &tokenizer, console, stop };
+    let training = preparing.all(&recipe.data.sources, fraction)?;
+    let validation = match validation.and_then(Validation::sources) {
+        Some(sources) => preparing.all(sources, 0.0)?,
+        None => Vec::new(),
+    };
+    console.clear();
+    let holds_out = fraction > 0.0;
+    Ok(Prepared { training, validation, tokenizer, holds_out })
+}
+
+fn tokenizer(recipe: &Recipe) -> Result<Tokenizer, Failure> {
+    match &recipe.data.tokenizer.value {
+        data::Tokenizer::Bytes => Ok(Tokenizer::Bytes),
+        data::Tokenizer::File { location: Location::Local(path), largest_id } => {
+            // Not known only where the file is not on this machine.
+            let largest = largest_id.and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX);
+            Tokenizer::read(path, largest).map_err(|error| failure(&error))
+        }
+        data::Tokenizer::File { location, .. } => {
+            let text = format!("the tokenizer {location} is not on this machine");
+            Err(Failure::new(Exit::Usage, text).help("copy it here and name the file"))
+        }
+    }
+}
+
+struct Preparing<'a> {
+    recipe: &'a Recipe,
+    tokenizer: &'a Arc<Tokenizer>,
+    console: &'a Console,
+    stop: &'a AtomicBool,
+}
+
+impl Preparing<'_> {
+    fn all(&self, sources: &[DataSource], fraction: f64) -> Result<Vec<Ready>, Failure> {
+        sources.iter().map(|source| self.one(source, fraction)).collect()
+    }
+
+    fn one(&self, source: &DataSource, fraction: f64) -> Result<Ready, Failure> {
+        let name = source.path.to_string();
+        let weight = source.weight.as_ref().map(|weight| **weight);
+        if let Location::Local(folder) = &source.path.value
+            && ShardIndex::is_in(folder)
+        {
+            let index = ShardIndex::read(folder).map_err(|error| failure(&error))?;
+            shards::suits(self.recipe, &self.tokenizer.facts(), folder, &index, fraction)?;
+            return Ok(Ready { name, folder: folder.clone(), index, weight });
+        }
+        let spec = spec(source);
+        let inputs = find(&spec).map_err(|error| failure(&error.into()))?;
+        let mut job = Job {
+            inputs,
+            fields: spec.fields,
+            documents: spec.documents,
+            tokenizer: Arc::clone(self.tokenizer),
+            document_start: self.recipe.data.start_id().map(|id| id as u32),
+            document_end: self.recipe.data.end_id().map(|id| id as u32),
+            validation_fraction: fraction,
+            on_bad_record: match *self.recipe.data.on_bad_record {
+                BadRecord::Fail => OnBadRecord::Fail,
+                BadRecord::Skip => OnBadRecord::Skip,
+            },
+            shard_tokens: SHARD_TOKENS,
+            threads: cores(),
+            output: PathBuf::new(),
+        };
+        let cache = Variables::from_process().cache_dir().map_err(|error| {
+            Failure::new(Exit::Environment, error.to_string())
+                .help("set TITAN_CACHE_DIR to a folder for the tokens of the data")
+        })?;
+        job.output = cache.join("data").join(job.facts().fingerprint().to_string());
+        let mut report = |progress: titan_datasets::Progress| {
+            let text =
+                format!("tokenizing {name}: {} tokens", words::count(progress.tokens as f64));
+            self.console.progress(text, Some(progress.fraction));
+        };
+        let outcome = tokenize(&job, self.stop, &mut report).map_err(|error| failure(&error))?;
+        Ok(Ready { name, folder: job.output, index: outcome.index, weight })
+    }
+}
+
+/// Cores that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Where a source of a recipe is, and what to read of it.
+pub(crate) fn spec(source: &DataSource) -> SourceSpec {
+    let text = |item: &titan_recipes::Item<String>| item.value.clone();
+    let fields = match &source.fields {
+        data::Fields::Text { text_field } => Fields::Text { text: text(text_field) },
+        data::Fields::Instruction { prompt_field, response_field } => {
+            Fields::Exchange { prompt: text(prompt_field), response: text(response_field) }
+        }
+        data::Fields::Prompt { prompt_field } => Fields::Prompt { prompt: text(prompt_field) },
+    };
+    let documents = match *source.documents {
+        data::Documents::File => TextDocuments::File,
+        data::Documents::Lines => TextDocuments::Line,
+    };
+    let path = match &source.path.value {
+        Location::Local(path) => path.display().to_string(),
+        Location::Remote(address) => address.expose().to_string(),
+    };
+    SourceSpec { path, fields, documents, split: source.split.value.clone() }
+}

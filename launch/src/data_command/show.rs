@@ -1,0 +1,368 @@
+//! `titan-tpu data show`.
+
+use std::path::Path;
+
+use serde::Serialize;
+use titan_datasets::shards::{Document, ShardIndex, SplitReader};
+use titan_datasets::{
+    BatchPlan, Cursor, MIXTURE_BLOCK, OrderIdentity, SampleId, Samples, SourceConfig, TokenAccount,
+    Tokenizer,
+};
+use titan_recipes::{Layout, Loaded, Overrides, Purpose};
+
+use crate::cli::ShowDataArgs;
+use crate::console::{Console, Style, print_document};
+use crate::data::{self, Prepared, failure};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::{recipe_command, words};
+
+/// Characters of a document or row that are shown to people.
+const SHOWN: usize = 600;
+
+/// Rows of a batch that are shown to people.
+const ROWS: usize = 4;
+
+pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
+    if ShardIndex::is_in(&args.what) {
+        return of_shards(args);
+    }
+    let console = Console::new(Style::choose(args.json));
+    let devices = args.devices.map(|devices| ("--devices", format!("hardware.devices={devices}")));
+    let overrides: Overrides = recipe_command::overrides(&args.set, devices.into_iter().collect());
+    let loaded = titan_recipes::load(&args.what, &overrides, Purpose::Check)?;
+    let Loaded { recipe, layout, .. } = loaded;
+    let stop = crate::train::signals::cancellation()?;
+    let prepared = data::prepare(&recipe, &console, &stop)?;
+    console.flush();
+    let sources = prepared.sources();
+    let samples = open(&sources, &layout, *recipe.training.seed)?;
+    let mut out = String::new();
+    let identity = identity(&prepared, &samples, *recipe.training.seed, layout.sequence_length);
+    if args.steps.is_none() {
+        summary(args, &prepared, &samples, &sources, &mut out)?;
+        for ready in &prepared.training {
+            documents(args, &ready.folder, &prepared.tokenizer, &mut out)?;
+        }
+    }
+    let start = start(args, &identity)?;
+    let steps = args.steps.unwrap_or((1, 1));
+    let plan = BatchPlan { first_sample: start, ..plan(&layout) };
+    if args.steps.is_some() || !args.json {
+        batches(args, &samples, &plan, steps, &prepared.tokenizer, &mut out)?;
+    }
+    print_document(&out)?;
+    if let Some(path) = &args.write_cursor {
+        let cursor = Cursor { samples: plan.samples_before(steps.1), order: identity };
+        write_cursor(path, &cursor)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn open(sources: &[SourceConfig], layout: &Layout, seed: u64) -> Result<Samples, Failure> {
+    Samples::open(sources, layout.sequence_length, seed, layout.global_batch)
+        .map_err(|error| failure(&error))
+}
+
+/// The plan of a run from its first step.
+fn plan(layout: &Layout) -> BatchPlan {
+    BatchPlan {
+        global_batch: layout.global_batch,
+        accumulation: layout.accumulation,
+        data_parallel_degree: layout.data_parallel(),
+        local_batch: layout.local_batch,
+        first_step: 0,
+        first_sample: 0,
+    }
+}
+
+/// What the order of samples depends on.
+fn identity(prepared: &Prepared, samples: &Samples, seed: u64, length: u64) -> OrderIdentity {
+    let parts = |source| (samples.share_of(source) * MIXTURE_BLOCK as f64).round() as u64;
+    let sources = prepared.fingerprints().into_iter().enumerate();
+    OrderIdentity::new(
+        seed,
+        length,
+        sources.map(|(n, fingerprint)| (fingerprint, parts(n))).collect(),
+    )
+}
+
+/// The sample to begin with.
+fn start(args: &ShowDataArgs, identity: &OrderIdentity) -> Result<u64, Failure> {
+    let Some(path) = &args.cursor else { return Ok(0) };
+    let problem = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
+    let text = std::fs::read(path).map_err(|error| problem(format!("cannot be read: {error}")))?;
+    let cursor: Cursor = serde_json::from_slice(&text)
+        .map_err(|error| problem(format!("this is no cursor: {error}")))?;
+    let differences = cursor.order.differences(identity);
+    if differences.is_empty() {
+        return Ok(cursor.samples);
+    }
+    Err(problem("this cursor is of other data, so its place means nothing here".to_owned())
+        .quoting(differences))
+}
+
+fn write_cursor(path: &Path, cursor: &Cursor) -> Result<(), Failure> {
+    let text = serde_json::to_vec_pretty(cursor).unwrap_or_default();
+    std::fs::write(path, text).map_err(|error| {
+        Failure::io(Exit::Usage, format!("cannot write {}", path.display()), &error)
+    })
+}
+
+#[derive(Serialize)]
+struct SourceLine<'a> {
+    event: &'static str,
+    source: &'a str,
+    share: f64,
+    samples: u64,
+    folders: Vec<String>,
+    #[serde(flatten)]
+    account: TokenAccount,
+}
+
+fn summary(
+    args: &ShowDataArgs,
+    prepared: &Prepared,
+    samples: &Samples,
+    sources: &[SourceConfig],
+    out: &mut String,
+) -> Result<(), Failure> {
+    for (number, source) in sources.iter().enumerate() {
+        let account = samples.account_of(number);
+        let line = SourceLine {
+            event: "source",
+            source: &source.name,
+            share: samples.share_of(number),
+            samples: samples.samples_of(number),
+            folders: source.splits.iter().map(|split| split.folder.display().to_string()).collect(),
+            account,
+        };
+        if args.json {
+            push_json(out, &line)?;
+            continue;
+        }
+        out.push_str(&format!(
+            "{}: {} in {}, {} of {} tokens and a remainder of {}{}\n",
+            line.source,
+            words::plural(account.tokens_in, "token"),
+            words::plural(account.documents, "document"),
+            words::plural(line.samples, "sequence"),
+            samples.row_len() - 1,
+            words::plural(account.remainder, "token"),
+            if sources.len() > 1 {
+                format!(", {:.2} % of the samples", 100.0 * line.share)
+            } else {
+                String::new()
+            },
+        ));
+    }
+    if !args.json {
+        out.extend(prepared.left_out().into_iter().map(|line| line + "\n"));
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct DocumentLine<'a> {
+    event: &'static str,
+    document: u64,
+    tokens: &'a [i64],
+    text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<&'a str>,
+}
+
+fn of_shards(args: &ShowDataArgs) -> Result<Exit, Failure> {
+    let index = ShardIndex::read(&args.what).map_err(|error| failure(&error))?;
+    let tokenizer = match &args.tokenizer {
+        Some(path) => {
+            Tokenizer::read(path, index.tokenizer.largest_id).map_err(|error| failure(&error))?
+        }
+        None => Tokenizer::Bytes,
+    };
+    if args.tokenizer.is_some() && tokenizer.facts().fingerprint != index.tokenizer.fingerprint {
+        let text =
+            format!("these shards were made with another tokenizer, {}", index.tokenizer.name);
+        return Err(Failure::new(Exit::Usage, text).help("name the tokenizer.json that made them"));
+    }
+    let mut out = String::new();
+    if args.json {
+        push_json(&mut out, &index)?;
+    } else {
+        for (name, split) in &index.splits {
+            out.push_str(&format!(
+                "{name}: {} in {}, {}, made with {}\n",
+                words::plural(split.tokens, "token"),
+                words::plural(split.documents, "document"),
+                words::plural(split.shards.len() as u64, "shard"),
+                index.tokenizer.name
+            ));
+        }
+    }
+    let can_decode = args.tokenizer.is_some() || index.tokenizer.fingerprint.is_none();
+    let decoder = can_decode.then_some(&tokenizer);
+    show_documents(args, &args.what, decoder, &mut out)?;
+    print_document(&out)
+}
+
+fn documents(
+    args: &ShowDataArgs,
+    folder: &Path,
+    tokenizer: &Tokenizer,
+    out: &mut String,
+) -> Result<(), Failure> {
+    show_documents(args, folder, Some(tokenizer), out)
+}
+
+fn show_documents(
+    args: &ShowDataArgs,
+    folder: &Path,
+    tokenizer: Option<&Tokenizer>,
+    out: &mut String,
+) -> Result<(), Failure> {
+    let reader = SplitReader::open(folder, &args.split).map_err(|error| failure(&error))?;
+    let last = args.first.saturating_add(args.documents).min(reader.documents());
+    for number in args.first..last {
+        let Document { tokens, extra } =
+            reader.document(number).map_err(|error| failure(&error))?;
+        if args.json {
+            let ids: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+            push_json(
+                out,
+                &DocumentLine {
+                    event: "document",
+                    document: number,
+                    tokens: &ids,
+                    text: tokenizer.map(|tokenizer| tokenizer.decode(&plain(&tokens))),
+                    extra: extra.as_deref(),
+                },
+            )?;
+            continue;
+        }
+        out.push_str(&format!(
+            "\ndocument {number}, {}\n",
+            words::plural(tokens.len() as u64, "token")
+        ));
+        out.push_str(&text_of(&tokens, tokenizer));
+        if let Some(extra) = extra {
+            out.push_str(&format!("  {extra}\n"));
+        }
+    }
+    Ok(())
+}
+
+/// Ids without the mark of those that are not learned.
+fn plain(tokens: &[i32]) -> Vec<u32> {
+    tokens.iter().map(|token| if *token < 0 { !*token as u32 } else { *token as u32 }).collect()
+}
+
+/// Tokens as indented text. What is not learned is in brackets.
+fn text_of(tokens: &[i32], tokenizer: Option<&Tokenizer>) -> String {
+    let mut text = String::new();
+    for run in tokens.chunk_by(|a, b| (*a < 0) == (*b < 0)) {
+        let ids = plain(run);
+        let part = match tokenizer {
+            Some(tokenizer) => tokenizer.decode(&ids),
+            None => ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
+        };
+        text.push_str(&if run.first().is_some_and(|token| *token < 0) {
+            format!("[{part}]")
+        } else {
+            part
+        });
+        if text.chars().count() > SHOWN {
+            text = text.chars().take(SHOWN).chain(['…']).collect();
+            break;
+        }
+    }
+    text.lines().map(|line| format!("  | {}\n", printable(line))).collect()
+}
+
+/// Control characters of data must not reach a terminal.
+fn printable(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+#[derive(Serialize)]
+struct StepLine {
+    event: &'static str,
+    step: u64,
+    first_sample: u64,
+    rows: Vec<RowLine>,
+}
+
+#[derive(Serialize)]
+struct RowLine {
+    micro_step: u64,
+    rank: u64,
+    row: u64,
+    #[serde(flatten)]
+    id: SampleId,
+    tokens: Vec<i32>,
+}
+
+/// The batches of steps, which begin at the first sample of `plan`.
+fn batches(
+    args: &ShowDataArgs,
+    samples: &Samples,
+    plan: &BatchPlan,
+    (first, last): (u64, u64),
+    tokenizer: &Tokenizer,
+    out: &mut String,
+) -> Result<(), Failure> {
+    for step in first..=last {
+        let rows = rows(samples, plan, step - 1).map_err(|error| failure(&error))?;
+        if args.json {
+            let first_sample = plan.samples_before(step - 1);
+            push_json(out, &StepLine { event: "step", step, first_sample, rows })?;
+            continue;
+        }
+        out.push_str(&format!(
+            "\nstep {step}: {} of {} tokens, {} for each of {}\n",
+            words::plural(plan.global_batch, "sequence"),
+            samples.row_len() - 1,
+            plan.accumulation * plan.local_batch,
+            words::plural(plan.data_parallel_degree, "data-parallel rank"),
+        ));
+        for row in rows.iter().take(ROWS) {
+            let SampleId { source, epoch, sample } = row.id;
+            out.push_str(&format!(
+                "rank {}, micro-step {}, row {}: sample {sample} of source {}, epoch {}\n{}",
+                row.rank,
+                row.micro_step,
+                row.row,
+                source + 1,
+                epoch + 1,
+                text_of(&row.tokens, Some(tokenizer)),
+            ));
+        }
+        if rows.len() > ROWS {
+            out.push_str(&format!("and {} more rows\n", rows.len() - ROWS));
+        }
+    }
+    Ok(())
+}
+
+/// All rows of a step, in the order of their places in the run.
+fn rows(samples: &Samples, plan: &BatchPlan, step: u64) -> titan_datasets::Result<Vec<RowLine>> {
+    let mut rows = Vec::new();
+    for micro_step in 0..plan.accumulation {
+        for rank in 0..plan.data_parallel_degree {
+            for row in 0..plan.local_batch {
+                let id = samples.locate(plan.place(step, micro_step, rank, row));
+                let mut tokens = vec![0; samples.row_len()];
+                samples.read(id, &mut tokens)?;
+                rows.push(RowLine { micro_step, rank, row, id, tokens });
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn push_json(out: &mut String, value: &impl Serialize) -> Result<(), Failure> {
+    let text =
+        serde_json::to_string(value).map_err(|error| Failure::new(Exit::Bug, error.to_string()))?;
+    out.push_str(&text);
+    out.push('\n');
+    Ok(())
+}

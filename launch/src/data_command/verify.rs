@@ -1,0 +1,218 @@
+//! `titan-tpu data verify`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use titan_datasets::shards::{Findings, ShardIndex, verify_shards};
+use titan_datasets::source::{Compression, Format, Input, Position, Reader, SourceSpec, find};
+use titan_recipes::tables::validation::Validation;
+use titan_recipes::{Overrides, Purpose};
+
+use super::spec;
+use crate::cli::VerifyDataArgs;
+use crate::console::{Console, Style, print_document};
+use crate::data::{self, failure};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::words;
+
+/// Faults that are listed of one source; all are counted.
+const LISTED: usize = 20;
+
+/// What was found in one source.
+#[derive(Serialize)]
+struct Verified {
+    path: String,
+    kind: &'static str,
+    ok: bool,
+    documents: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    files: u64,
+    bytes: u64,
+    empty_documents: u64,
+    bad: BTreeMap<&'static str, u64>,
+    faults: Vec<Fault>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Fault {
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    what: String,
+}
+
+pub(super) fn command(args: &VerifyDataArgs) -> Result<Exit, Failure> {
+    let console = Console::new(Style::choose(args.json));
+    let mut all_good = true;
+    for path in &args.paths {
+        let verified = if ShardIndex::is_in(path) {
+            vec![shards(path, &console)?]
+        } else if is_recipe(path) {
+            recipe(path, &console)?
+        } else {
+            vec![records(&spec(&path.to_string_lossy(), &args.source), &console)?]
+        };
+        console.clear();
+        console.flush();
+        for verified in verified {
+            all_good &= verified.ok;
+            let text = if args.json {
+                serde_json::to_string(&verified)
+                    .map_err(|error| Failure::new(Exit::Bug, error.to_string()))?
+            } else {
+                in_words(&verified)
+            };
+            print_document(&format!("{text}\n"))?;
+        }
+    }
+    Ok(if all_good { Exit::Done } else { Exit::BadData })
+}
+
+fn is_recipe(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml")
+}
+
+/// Every source of a recipe.
+fn recipe(path: &Path, console: &Console) -> Result<Vec<Verified>, Failure> {
+    let loaded = titan_recipes::load(path, &Overrides::default(), Purpose::Check)?;
+    let validation = loaded.recipe.validation.as_ref().and_then(Validation::sources);
+    let sources = loaded.recipe.data.sources.iter().chain(validation.unwrap_or_default());
+    let verify = |source| {
+        let spec = data::spec(source);
+        let folder = Path::new(&spec.path);
+        if ShardIndex::is_in(folder) { shards(folder, console) } else { records(&spec, console) }
+    };
+    sources.map(verify).collect()
+}
+
+fn shards(folder: &Path, console: &Console) -> Result<Verified, Failure> {
+    let start = Instant::now();
+    let name = folder.display().to_string();
+    let mut read = 0;
+    let mut report = |bytes| {
+        read += bytes;
+        console.progress(format!("{name}: {} MB read", read / 1_000_000), None);
+    };
+    let (index, findings) = verify_shards(folder, &mut report).map_err(|error| failure(&error))?;
+    let Findings { files, bytes, bad } = findings;
+    let faults = bad.iter().take(LISTED).map(|block| Fault {
+        file: block.path.display().to_string(),
+        record: None,
+        offset: block.offset,
+        what: block.what.clone(),
+    });
+    Ok(Verified {
+        path: name.clone(),
+        kind: "shards",
+        ok: bad.is_empty(),
+        documents: index.splits.values().map(|split| split.documents).sum(),
+        tokens: Some(index.splits.values().map(|split| split.tokens).sum()),
+        files,
+        bytes,
+        empty_documents: index.account.empty_documents,
+        bad: if bad.is_empty() {
+            BTreeMap::new()
+        } else {
+            BTreeMap::from([("changed", bad.len() as u64)])
+        },
+        faults: faults.collect(),
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+/// Every record of the files of a source.
+fn records(spec: &SourceSpec, console: &Console) -> Result<Verified, Failure> {
+    let start = Instant::now();
+    let inputs = find(spec).map_err(|error| failure(&error.into()))?;
+    let mut verified = Verified {
+        path: spec.path.clone(),
+        kind: "records",
+        ok: true,
+        documents: 0,
+        tokens: None,
+        files: inputs.len() as u64,
+        bytes: inputs.iter().map(|input| input.bytes).sum(),
+        empty_documents: 0,
+        bad: BTreeMap::new(),
+        faults: Vec::new(),
+        seconds: 0.0,
+    };
+    for input in &inputs {
+        let reader = Reader::open(input, &spec.fields, spec.documents, Position::default())
+            .map_err(|error| failure(&error.into()))?;
+        for batch in reader {
+            let batch = batch.map_err(|error| failure(&error.into()))?;
+            batch.documents(|document| verified.add(input, document));
+            let documents = words::count(verified.documents as f64);
+            console.progress(format!("{}: {documents} documents", input.name), None);
+        }
+    }
+    verified.ok = verified.bad.is_empty();
+    verified.seconds = start.elapsed().as_secs_f64();
+    Ok(verified)
+}
+
+impl Verified {
+    fn add(
+        &mut self,
+        input: &Input,
+        document: Result<titan_datasets::source::Document<'_>, titan_datasets::source::BadRecord>,
+    ) {
+        use titan_datasets::source::Content;
+        match document {
+            Ok(document) => match document.content {
+                Content::Part { first, .. } => self.documents += u64::from(first),
+                Content::Text(text) if text.is_empty() => self.empty_documents += 1,
+                _ => self.documents += 1,
+            },
+            Err(bad) => {
+                *self.bad.entry(bad.reason.word()).or_default() += 1;
+                if self.faults.len() < LISTED {
+                    let is_text = matches!(input.format, Format::Text | Format::JsonLines);
+                    let of =
+                        if input.compression == Compression::None { "" } else { " (decompressed)" };
+                    self.faults.push(Fault {
+                        file: format!("{}{of}", input.name),
+                        record: Some(bad.place.record),
+                        offset: is_text.then_some(bad.place.offset),
+                        what: bad.detail,
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn in_words(verified: &Verified) -> String {
+    let faults: u64 = verified.bad.values().sum();
+    let mut lines = vec![format!(
+        "{}: {} in {}{}, {}",
+        verified.path,
+        words::plural(verified.documents, "document"),
+        words::plural(verified.files, "file"),
+        verified
+            .tokens
+            .map_or_else(String::new, |tokens| format!(" ({})", words::plural(tokens, "token"))),
+        if verified.ok { "all good".to_owned() } else { words::plural(faults, "fault") },
+    )];
+    if verified.empty_documents > 0 {
+        lines.push(format!("  {}", words::plural(verified.empty_documents, "empty document")));
+    }
+    for Fault { file, record, offset, what } in &verified.faults {
+        let record = record.map_or_else(String::new, |record| format!(":{record}"));
+        let offset = offset.map_or_else(String::new, |offset| format!(" (byte {offset})"));
+        lines.push(format!("  {file}{record}: {what}{offset}"));
+    }
+    let unlisted = faults.saturating_sub(verified.faults.len() as u64);
+    if unlisted > 0 {
+        lines.push(format!("  and {unlisted} more"));
+    }
+    lines.join("\n")
+}
