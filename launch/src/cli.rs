@@ -52,7 +52,8 @@ pub(crate) struct TrainArgs {
     /// Folder for everything the run writes; must not exist yet, or be empty [default: runs/NAME-TIME].
     #[arg(long, value_name = "DIR")]
     pub(crate) run_dir: Option<PathBuf>,
-    /// Check recipe and data, print what would run, start and create nothing.
+    /// Check recipe and data, print what would run; start nothing and create no run directory. Data that is not there as
+    /// tokens yet is tokenized into the cache.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON lines on stdout: one object per step, and one with "event" for everything else.

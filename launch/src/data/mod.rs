@@ -173,6 +173,12 @@ impl Preparing<'_> {
             shards::suits(self.recipe, &self.tokenizer.facts(), folder, &index, fraction)?;
             return Ok(Ready { name, folder: folder.clone(), index, weight });
         }
+        if let Location::Local(path) = &source.path.value
+            && path.to_str().is_none()
+        {
+            let text = format!("{}: the path of data must be UTF-8", path.display());
+            return Err(Failure::new(Exit::Usage, text).help("rename the folder or the file"));
+        }
         let spec = spec(source);
         let inputs = find(&spec).map_err(|error| failure(&error.into()))?;
         let mut job = Job {

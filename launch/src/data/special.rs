@@ -18,13 +18,15 @@ pub(crate) struct Special {
 }
 
 impl Special {
-    /// Reads a tokenizer; `texts` are tokens that will be asked for.
-    pub(crate) fn read(name: &str, texts: &[&str]) -> Result<Self, Failure> {
+    /// Reads a tokenizer; `words` are those that will be asked for.
+    pub(crate) fn read(name: &str, words: [&str; 2]) -> Result<Self, Failure> {
         if name == "bytes" {
             return Ok(Self { tokenizer: Tokenizer::Bytes, facts: None });
         }
         let path = Path::new(name);
-        let facts = TokenizerFacts::read(path, texts).map_err(|why| {
+        // Looking a text up takes longer than all the rest.
+        let texts: Vec<&str> = words.into_iter().filter(|word| is_text(word)).collect();
+        let facts = TokenizerFacts::read(path, &texts).map_err(|why| {
             Failure::new(Exit::Usage, format!("cannot read the tokenizer {name}: {why}")).help(
                 "name a tokenizer.json of Hugging Face's tokenizers, or write --tokenizer bytes",
             )
@@ -50,11 +52,7 @@ impl Special {
     }
 
     fn id(&self, flag: &str, word: &str, auto: Option<u64>) -> Result<Option<u32>, Failure> {
-        let name = match word {
-            "auto" => TokenName::Auto,
-            "none" => TokenName::Nothing,
-            _ => word.parse().map_or_else(|_| TokenName::Text(word.to_owned()), TokenName::Id),
-        };
+        let name = token_name(word);
         let bytes = TokenizerFacts { largest_id: 255, ..TokenizerFacts::default() };
         let facts = self.facts.as_ref().unwrap_or(&bytes);
         let wrong = |why: String| Failure::new(Exit::Usage, format!("{flag} {word}: {why}"));
@@ -78,4 +76,16 @@ impl Special {
             id => Ok(id.map(|id| id as u32)),
         }
     }
+}
+
+fn token_name(word: &str) -> TokenName {
+    match word {
+        "auto" => TokenName::Auto,
+        "none" => TokenName::Nothing,
+        _ => word.parse().map_or_else(|_| TokenName::Text(word.to_owned()), TokenName::Id),
+    }
+}
+
+fn is_text(word: &str) -> bool {
+    matches!(token_name(word), TokenName::Text(_))
 }

@@ -82,7 +82,7 @@ fn job(args: &TokenizeArgs) -> Result<Job, Failure> {
     let Some((fields, documents)) = fields else {
         return Err(Failure::new(Exit::Usage, "no source is named"));
     };
-    let special = Special::read(&args.tokenizer, &[&args.document_start, &args.document_end])?;
+    let special = Special::read(&args.tokenizer, [&args.document_start, &args.document_end])?;
     let document_start = special.start(&args.document_start)?;
     let document_end = special.end(&args.document_end)?;
     Ok(Job {
