@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use titan_datasets::shards::{BLOCK, DataKind, Shard, ShardIndex, Split, TokenizerFacts};
-use titan_datasets::{BatchPlan, Fingerprint, Loader, LoaderConfig, Prefetcher, SourceConfig, SplitPath};
+use titan_datasets::{
+    BatchPlan, Fingerprint, Loader, LoaderConfig, Prefetcher, SourceConfig, SplitPath,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Tokens of a shard.
@@ -28,10 +30,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["--sparse", folder, tokens] => sparse(Path::new(folder), tokens.parse()?),
         [shards, length, batch, steps, first @ ..] => {
             let first = first.first().map_or(Ok(0), |first| first.parse())?;
-            println!("{}", read(shards.into(), length.parse()?, batch.parse()?, steps.parse()?, first)?);
+            println!(
+                "{}",
+                read(shards.into(), length.parse()?, batch.parse()?, steps.parse()?, first)?
+            );
             Ok(())
         }
-        _ => Err("say SHARDS SEQUENCE_LENGTH BATCH STEPS [FIRST_STEP], or --sparse FOLDER TOKENS".into()),
+        _ => {
+            Err("say SHARDS SEQUENCE_LENGTH BATCH STEPS [FIRST_STEP], or --sparse FOLDER TOKENS"
+                .into())
+        }
     }
 }
 
@@ -107,7 +115,8 @@ fn sparse(folder: &Path, tokens: u64) -> Result<(), Box<dyn Error>> {
     let documents = shards.len() as u64;
     let fingerprints: Vec<&str> = shards.iter().map(|shard| shard.fingerprint.as_str()).collect();
     let fingerprint = Fingerprint::of(fingerprints.join("\n").as_bytes()).to_string();
-    let split = Split { tokens, targets: tokens, documents, largest_id: Some(0), fingerprint, shards };
+    let split =
+        Split { tokens, targets: tokens, documents, largest_id: Some(0), fingerprint, shards };
     index.splits.insert("train".to_owned(), split);
     std::fs::write(folder.join("index.json"), serde_json::to_vec(&index)?)?;
     Ok(())

@@ -23,7 +23,7 @@ pub struct OrderIdentity {
     pub seed: u64,
     /// `training.sequence_length`.
     pub sequence_length: u64,
-    /// The fingerprint of each source, and its share of the samples in parts of [`MIXTURE_BLOCK`](crate::MIXTURE_BLOCK).
+    /// The fingerprint of each source, and its share of the samples in parts of [`MIXTURE_PARTS`](crate::MIXTURE_PARTS).
     pub sources: Vec<(String, u64)>,
 }
 

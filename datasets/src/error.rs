@@ -123,7 +123,7 @@ pub enum Error {
 
     /// A source that would have no samples.
     #[error(
-        "the weight {weight} of source {source_number}, of {total} in all, gives it less than one sample in 65536; raise it or \
+        "the weight {weight} of source {source_number}, of {total} in all, gives it less than one sample in four billion; raise it or \
          leave the source out"
     )]
     SmallWeight {

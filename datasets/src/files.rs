@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::{Error, Result};
 
 /// Opens a regular file, and says its size.
@@ -18,6 +20,18 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     // Once more, for the file that was really opened.
     require_regular(path, metadata.file_type())?;
     Ok((file, metadata.len()))
+}
+
+/// Raises the number of files that this process may have open by `more`, as far as the system lets it: where that is not
+/// far enough, opening the files says so.
+pub(crate) fn expect_open_files(more: u64) {
+    let limits = getrlimit(Resource::Nofile);
+    let Some(current) = limits.current else { return };
+    let wanted = limits.maximum.map_or(u64::MAX, |most| most).min(current.saturating_add(more));
+    if wanted > current {
+        let _ =
+            setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limits.maximum });
+    }
 }
 
 pub(crate) fn io_error(path: &Path, action: &'static str, error: io::Error) -> Error {

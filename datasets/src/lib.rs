@@ -42,7 +42,7 @@ pub use cursor::{Cursor, OrderIdentity};
 pub use error::{Error, Result};
 pub use fingerprint::Fingerprint;
 pub use loader::{Loader, LoaderConfig};
-pub use mixture::{BLOCK as MIXTURE_BLOCK, Mixture};
+pub use mixture::{Mixture, PARTS as MIXTURE_PARTS};
 pub use order::{ORDER_VERSION, Order};
 pub use packing::{Packing, TokenAccount};
 pub use prefetch::{Batch, Prefetcher};

@@ -1,79 +1,92 @@
 //! Which source a sample comes from: a pure function of its place in the run.
 //!
-//! Places are taken in blocks of [`BLOCK`]. In each block a source has the number of slots that its weight gives it, the
-//! same in every block, and the slots are put in the pseudo-random order of an [`Order`] whose epoch is the number of
-//! the block. So shares are exact after every block, no counter has to be kept, and the place of a sample in its source
-//! follows from the place in the run alone: slot `s` of block `b` is place `b * slots + s - first slot` of its source.
+//! Sources are the leaves of a binary tree, and each node deals out the places that reach it between its two sides, in
+//! the proportion of their weights: of the first `n` places, `round(n * left / (left + right))` go to the left. So a
+//! place goes left if that number grows with it, its place on that side is the number itself, and nothing has to be
+//! counted or kept. The places of a source come in order and without a gap, and after any number of samples the part of
+//! each source is within one sample per level of the tree of its exact share.
 
-use std::num::NonZeroU64;
+use crate::{Error, Result};
 
-use crate::{Error, Order, Result};
-
-/// Places of one block; a share is a multiple of its inverse.
-pub const BLOCK: u64 = 1 << 16;
+/// Weights are taken as whole parts of this.
+pub const PARTS: u64 = 1 << 32;
 
 /// Sources by weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mixture {
-    /// The first slot of each source, and [`BLOCK`] at the end.
-    first_slots: Vec<u64>,
-    order: Order,
+    /// Parts of all sources before each, and [`PARTS`] at the end.
+    before: Vec<u64>,
 }
 
 impl Mixture {
     /// A mixture of one source for each weight.
     ///
     /// # Errors
-    /// A weight is so small that its source would have no sample in a block.
-    pub fn new(seed: u64, weights: &[f64]) -> Result<Self> {
+    /// There is no weight, or one is so small that no run would ever see its source.
+    pub fn new(weights: &[f64]) -> Result<Self> {
+        if weights.is_empty() {
+            return Err(Error::NoFiles);
+        }
         let total: f64 = weights.iter().sum();
-        let exact: Vec<f64> = weights.iter().map(|w| w / total * BLOCK as f64).collect();
-        let mut slots: Vec<u64> = exact.iter().map(|share| share.floor() as u64).collect();
-        // The slots that rounding down has left go to those that lost most by it; the earlier one wins a tie.
+        let exact: Vec<f64> = weights.iter().map(|w| w / total * PARTS as f64).collect();
+        let mut parts: Vec<u64> = exact.iter().map(|share| share.floor() as u64).collect();
+        // The parts that rounding down has left go to those that lost most by it; the earlier one wins a tie.
         let mut by_loss: Vec<usize> = (0..exact.len()).collect();
         by_loss.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
-        let left = BLOCK.saturating_sub(slots.iter().sum());
+        let left = PARTS.saturating_sub(parts.iter().sum());
         for source in by_loss.into_iter().cycle().take(left as usize) {
-            slots[source] += 1;
+            parts[source] += 1;
         }
-        if let Some(source) = slots.iter().position(|slots| *slots == 0) {
-            return Err(Error::SmallWeight {
-                source_number: source + 1,
-                weight: weights[source],
-                total,
-            });
+        if let Some(source) = parts.iter().position(|parts| *parts == 0) {
+            let (source_number, weight) = (source + 1, weights[source]);
+            return Err(Error::SmallWeight { source_number, weight, total });
         }
-        let mut first_slots = vec![0];
-        for slots in slots {
-            first_slots.push(first_slots.last().copied().unwrap_or(0) + slots);
-        }
-        // Unlike the order inside any source, which takes the seed as it is or mixes in the number of the source.
-        let seed = crate::order::mix(seed ^ 0x006d_6978_7475_7265);
-        let block = NonZeroU64::new(BLOCK).unwrap_or(NonZeroU64::MIN);
-        Ok(Self { first_slots, order: Order::new(seed, block) })
+        let mut before = vec![0];
+        before.extend(parts.iter().scan(0, |sum, parts| {
+            *sum += parts;
+            Some(*sum)
+        }));
+        Ok(Self { before })
     }
 
     /// The number of sources.
     pub fn sources(&self) -> usize {
-        self.first_slots.len() - 1
+        self.before.len() - 1
+    }
+
+    /// The share of a source, in parts of [`PARTS`].
+    pub fn parts(&self, source: usize) -> u64 {
+        self.before[source + 1] - self.before[source]
     }
 
     /// The share of a source, from 0 to 1.
     pub fn share(&self, source: usize) -> f64 {
-        (self.first_slots[source + 1] - self.first_slots[source]) as f64 / BLOCK as f64
+        self.parts(source) as f64 / PARTS as f64
     }
 
     /// The source of place `global` of the run, and the place in that source.
     pub fn locate(&self, global: u64) -> (usize, u64) {
-        if self.sources() == 1 {
-            return (0, global);
+        let (mut first, mut end, mut place) = (0, self.sources(), global);
+        while end - first > 1 {
+            let middle = first.midpoint(end);
+            let left = self.before[middle] - self.before[first];
+            let all = self.before[end] - self.before[first];
+            let to_the_left = dealt(place, left, all);
+            if dealt(place + 1, left, all) > to_the_left {
+                (end, place) = (middle, to_the_left);
+            } else {
+                (first, place) = (middle, place - to_the_left);
+            }
         }
-        let block = global / BLOCK;
-        let slot = self.order.sample(block, global % BLOCK);
-        let source = self.first_slots.partition_point(|first| *first <= slot) - 1;
-        let (first, next) = (self.first_slots[source], self.first_slots[source + 1]);
-        (source, block * (next - first) + slot - first)
+        (first, place)
     }
+}
+
+/// `round(places * left / all)`, with halves rounded up. It grows by 0 or 1 with each place, since `left <= all`.
+fn dealt(places: u64, left: u64, all: u64) -> u64 {
+    let (left, all) = (u128::from(left), u128::from(all));
+    // Below `places + 1`, so it fits.
+    ((2 * u128::from(places) * left + all) / (2 * all)) as u64
 }
 
 #[cfg(test)]
@@ -81,57 +94,66 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn sources(weights: &[f64], count: u64) -> Vec<usize> {
+        let mixture = Mixture::new(weights).unwrap();
+        (0..count).map(|global| mixture.locate(global).0).collect()
+    }
+
     #[test]
     fn a_weight_that_no_sample_would_follow_is_refused() {
-        let error = Mixture::new(0, &[1.0, 1e-9]).unwrap_err().to_string();
+        let error = Mixture::new(&[1.0, 1e-12]).unwrap_err().to_string();
         assert!(error.contains("source 2"), "{error}");
-        assert!(Mixture::new(0, &[1.0, 2e-5]).is_ok());
+        assert!(Mixture::new(&[1.0, 1e-9]).is_ok());
+        assert!(matches!(Mixture::new(&[]), Err(Error::NoFiles)));
     }
 
     #[test]
-    fn one_source_is_read_as_it_is() {
-        let mixture = Mixture::new(3, &[0.25]).unwrap();
-        assert_eq!(mixture.locate(12_345_678_901), (0, 12_345_678_901));
-    }
-
-    #[test]
-    fn another_seed_is_another_order_and_shares_stay() {
-        let [a, b] = [1, 2].map(|seed| Mixture::new(seed, &[3.0, 1.0]).unwrap());
-        assert_ne!(
-            Vec::from_iter((0..100).map(|g| a.locate(g).0)),
-            Vec::from_iter((0..100).map(|g| b.locate(g).0))
-        );
-        for mixture in [a, b] {
-            assert_eq!(mixture.share(0), 0.75);
-            // Far from a block's end too, no stretch is all of one source.
-            let first = (0..1000).filter(|g| mixture.locate(*g).0 == 0).count();
-            assert!((680..820).contains(&first), "{first}");
-        }
+    fn golden_mixtures() {
+        // A resumed run relies on these: a change of them is a new version of the order.
+        assert_eq!(sources(&[2.0], 3), [0, 0, 0]);
+        assert_eq!(sources(&[1.0, 1.0], 6), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(sources(&[3.0, 1.0], 8), [0, 0, 1, 0, 0, 0, 1, 0]);
+        assert_eq!(sources(&[0.5, 0.3, 0.2], 10), [0, 1, 0, 2, 0, 1, 0, 2, 0, 1]);
+        let mixture = Mixture::new(&[0.7, 0.2, 0.1]).unwrap();
+        assert_eq!(mixture.locate(u64::MAX - 1), (1, 3_689_348_813_882_916_863));
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(12))]
-        /// Every place of every source is visited once, and in the order of blocks.
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        /// Every place of every source is visited once and in order, and shares are met all the time.
         #[test]
-        fn each_source_is_visited_without_gap_or_repeat(
-            seed in any::<u64>(),
-            weights in prop::collection::vec(0.01f64..10.0, 1..6),
-            blocks in 1u64..3,
+        fn each_source_is_visited_in_order_and_in_its_share(
+            weights in prop::collection::vec(0.001f64..10.0, 1..9),
+            count in 1u64..5_000,
         ) {
-            let mixture = Mixture::new(seed, &weights).unwrap();
-            let mut seen: Vec<Vec<u64>> = vec![Vec::new(); weights.len()];
-            for global in 0..blocks * BLOCK {
+            let mixture = Mixture::new(&weights).unwrap();
+            let levels = (weights.len() as f64).log2().ceil() + 1.0;
+            let mut seen = vec![0; weights.len()];
+            for global in 0..count {
                 let (source, place) = mixture.locate(global);
-                seen[source].push(place);
+                prop_assert_eq!(place, seen[source]);
+                seen[source] += 1;
+                for (source, seen) in seen.iter().enumerate() {
+                    let exact = (global + 1) as f64 * mixture.share(source);
+                    prop_assert!((*seen as f64 - exact).abs() <= levels, "{} of {}", seen, exact);
+                }
             }
-            let total: f64 = weights.iter().sum();
-            for (source, mut places) in seen.into_iter().enumerate() {
-                let count = places.len() as u64;
-                places.sort_unstable();
-                prop_assert!(places.into_iter().eq(0..count));
-                let share = weights[source] / total;
-                prop_assert!((count as f64 / (blocks * BLOCK) as f64 - share).abs() <= 1.0 / BLOCK as f64);
-                prop_assert_eq!(count as f64 / (blocks * BLOCK) as f64, mixture.share(source));
+            let parts: u64 = (0..weights.len()).map(|source| mixture.parts(source)).sum();
+            prop_assert_eq!(parts, PARTS);
+        }
+
+        #[test]
+        fn places_anywhere_are_where_their_neighbours_leave_them(
+            weights in prop::collection::vec(0.001f64..10.0, 1..9),
+            start in 0..u64::MAX - 100,
+        ) {
+            let mixture = Mixture::new(&weights).unwrap();
+            let mut next: Vec<Option<u64>> = vec![None; weights.len()];
+            for global in start..start + 100 {
+                let (source, place) = mixture.locate(global);
+                prop_assert!(next[source].is_none_or(|next| next == place));
+                next[source] = Some(place + 1);
             }
         }
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::order::mix;
-use crate::{Error, Mixture, Order, Packing, Result, SplitPath, TokenAccount, TokenStream};
+use crate::{Mixture, Order, Packing, Result, SplitPath, TokenAccount, TokenStream};
 
 /// Data that is read as one stream, and its share of the samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,11 +54,8 @@ impl Samples {
         seed: u64,
         global_batch: u64,
     ) -> Result<Self> {
-        if sources.is_empty() {
-            return Err(Error::NoFiles);
-        }
         let weights: Vec<f64> = sources.iter().map(|source| source.weight).collect();
-        let mixture = Mixture::new(seed, &weights)?;
+        let mixture = Mixture::new(&weights)?;
         let mut opened = Vec::with_capacity(sources.len());
         for (number, source) in sources.iter().enumerate() {
             let stream = TokenStream::open(&source.splits)?;
@@ -108,6 +105,11 @@ impl Samples {
     /// Samples of an epoch of a source.
     pub fn samples_of(&self, source: usize) -> u64 {
         self.sources[source].order.samples()
+    }
+
+    /// The share of a source of the samples, in parts of [`MIXTURE_PARTS`](crate::MIXTURE_PARTS).
+    pub fn parts_of(&self, source: usize) -> u64 {
+        self.mixture.parts(source)
     }
 
     /// The share of a source of the samples, from 0 to 1.

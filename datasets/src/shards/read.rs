@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use super::file::HashedFile;
 use super::index::shard_path;
 use super::{DOCUMENTS, DataKind, EXTRA, ShardIndex, TARGETS, TOKENS};
-use crate::files::io_error;
+use crate::files::{expect_open_files, io_error};
 use crate::{Error, Result};
+
+/// Files that reading a shard opens: two of bytes, each with its hashes.
+const FILES_OF_A_SHARD: u64 = 4;
 
 /// A split, open for reading by any number of threads. It holds no tokens.
 #[derive(Debug)]
@@ -53,6 +56,7 @@ impl SplitReader {
         let split = index.split(folder, split)?;
         let token_bytes = u64::from(index.token_bytes);
         let words = if index.kind == DataKind::Prompts { 2 } else { 1 };
+        expect_open_files(FILES_OF_A_SHARD * split.shards.len() as u64);
         let mut shards = Vec::with_capacity(split.shards.len());
         let (mut first_token, mut first_document) = (0, 0);
         for shard in split.shards.iter().filter(|shard| shard.documents > 0) {

@@ -5,8 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use titan_datasets::shards::{Document, ShardIndex, SplitReader};
 use titan_datasets::{
-    BatchPlan, Cursor, MIXTURE_BLOCK, OrderIdentity, SampleId, Samples, SourceConfig, TokenAccount,
-    Tokenizer,
+    BatchPlan, Cursor, OrderIdentity, SampleId, Samples, SourceConfig, TokenAccount, Tokenizer,
 };
 use titan_recipes::{Layout, Loaded, Overrides, Purpose};
 
@@ -78,12 +77,11 @@ fn plan(layout: &Layout) -> BatchPlan {
 
 /// What the order of samples depends on.
 fn identity(prepared: &Prepared, samples: &Samples, seed: u64, length: u64) -> OrderIdentity {
-    let parts = |source| (samples.share_of(source) * MIXTURE_BLOCK as f64).round() as u64;
     let sources = prepared.fingerprints().into_iter().enumerate();
     OrderIdentity::new(
         seed,
         length,
-        sources.map(|(n, fingerprint)| (fingerprint, parts(n))).collect(),
+        sources.map(|(n, fingerprint)| (fingerprint, samples.parts_of(n))).collect(),
     )
 }
 
