@@ -46,6 +46,8 @@ pub struct Job {
     pub threads: usize,
     /// The folder of the shards.
     pub output: PathBuf,
+    /// Whether to wait where another process is making the same shards, instead of refusing.
+    pub waits: bool,
 }
 
 /// Everything that the shards depend on: two jobs with equal facts give the same bytes.

@@ -52,10 +52,14 @@ pub fn tokenize(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome> {
-    let folder = Folder::open(job)?;
-    if folder.is_done() {
-        let index = ShardIndex::read(&job.output)?;
-        return Ok(Outcome { index, was_done: true, was_resumed: false });
+    let done = |index| Outcome { index, was_done: true, was_resumed: false };
+    if let Some(index) = finished(job)? {
+        return Ok(done(index));
+    }
+    let folder = Folder::open(job, stop)?;
+    // It may have been finished while this process waited for it.
+    if let Some(index) = finished(job)? {
+        return Ok(done(index));
     }
     let saved: Option<Saved> = read_json(&job.output.join(PROGRESS))?;
     let was_resumed = saved.is_some();
@@ -67,6 +71,32 @@ pub fn tokenize(
     Ok(Outcome { index: result?, was_done: false, was_resumed })
 }
 
+/// The index, if the shards of this job are there already.
+fn finished(job: &Job) -> Result<Option<ShardIndex>> {
+    if is_of(job)? && ShardIndex::is_in(&job.output) {
+        return ShardIndex::read(&job.output).map(Some);
+    }
+    Ok(None)
+}
+
+/// Whether the folder of the output belongs to this job; it is an error if it belongs to another.
+fn is_of(job: &Job) -> Result<bool> {
+    let Some(theirs) = read_json::<JobFacts>(&job.output.join(JOB))? else { return Ok(false) };
+    let differences = theirs.differences(&job.facts());
+    if differences.is_empty() {
+        return Ok(true);
+    }
+    let why = format!(
+        "the folder has shards of another job: {} differ; name a new folder, or remove this one",
+        differences.join(", ")
+    );
+    Err(other(&job.output, why))
+}
+
+fn other(path: &Path, why: impl Into<String>) -> Error {
+    Error::OtherShards { path: path.to_owned(), why: why.into() }
+}
+
 /// The folder of the output, locked.
 struct Folder<'a> {
     path: &'a Path,
@@ -75,46 +105,37 @@ struct Folder<'a> {
 }
 
 impl<'a> Folder<'a> {
-    fn open(job: &'a Job) -> Result<Self> {
+    fn open(job: &'a Job, stop: &AtomicBool) -> Result<Self> {
         let path = job.output.as_path();
         let was_made = !path.exists();
         std::fs::create_dir_all(path).map_err(|error| io_error(path, "make", error))?;
-        let job_path = path.join(JOB);
-        let theirs: Option<JobFacts> = read_json(&job_path)?;
-        let ours = job.facts();
-        let other = |why| Err(Error::OtherShards { path: path.to_owned(), why });
-        match &theirs {
-            None => {
-                let mut entries = std::fs::read_dir(path).map_err(|e| io_error(path, "read", e))?;
-                if entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != LOCK)) {
-                    return other(
-                        "the folder is not empty, and has no shards in it; name a new folder"
-                            .to_owned(),
-                    );
-                }
+        let is_new = !is_of(job)?;
+        if is_new {
+            let mut entries = std::fs::read_dir(path).map_err(|e| io_error(path, "read", e))?;
+            if entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != LOCK)) {
+                let why = "the folder is not empty, and has no shards in it; name a new folder";
+                return Err(other(path, why));
             }
-            Some(theirs) if *theirs != ours => {
-                let why = format!(
-                    "the folder has shards of another job: {} differ; name a new folder, or remove this one",
-                    theirs.differences(&ours).join(", ")
-                );
-                return other(why);
-            }
-            Some(_) => {}
         }
         let lock_path = path.join(LOCK);
         let lock = File::create(&lock_path).map_err(|error| io_error(&lock_path, "make", error))?;
-        if lock.try_lock().is_err() {
-            return other("another process is making these shards now".to_owned());
+        while lock.try_lock().is_err() {
+            if !job.waits {
+                return Err(other(path, "another process is making these shards now"));
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            thread::sleep(Duration::from_millis(50));
         }
-        if theirs.is_none() {
-            write_json(&job_path, &ours)?;
+        if !lock_path.exists() {
+            // Whoever held it has met a bad record and cleared the folder.
+            return Self::open(job, stop);
+        }
+        if is_new && !is_of(job)? {
+            write_json(&path.join(JOB), &job.facts())?;
         }
         Ok(Self { path, was_made, _lock: lock })
-    }
-
-    fn is_done(&self) -> bool {
-        ShardIndex::is_in(self.path)
     }
 
     /// Removes what tokenizing makes, and nothing else. A file that stays is in nobody's way.
@@ -292,6 +313,8 @@ struct Writer<'a> {
     skipped: Option<File>,
     in_document: Option<Destination>,
     bytes_before: u64,
+    /// Bytes of all inputs.
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -326,6 +349,7 @@ impl<'a> Writer<'a> {
             skipped,
             in_document,
             bytes_before,
+            bytes: job.inputs.iter().map(|input| input.bytes).sum(),
         })
     }
 
@@ -416,7 +440,6 @@ impl<'a> Writer<'a> {
 
     fn progress(&self) -> Progress {
         let (files, files_done) = (self.job.inputs.len(), self.saved.input);
-        let total: u64 = self.job.inputs.iter().map(|input| input.bytes).sum();
         let within = self.job.inputs.get(files_done).map_or(0, |input| match input.compression {
             Compression::None
                 if input.format != Format::Parquet && input.format != Format::Arrow =>
@@ -430,11 +453,8 @@ impl<'a> Writer<'a> {
             files,
             text_bytes: self.saved.account.text_bytes,
             tokens: self.train.tokens() + self.validation.tokens(),
-            fraction: if total == 0 {
-                1.0
-            } else {
-                (self.bytes_before + within) as f64 / total as f64
-            },
+            // Never 0 / 0.
+            fraction: (self.bytes_before + within) as f64 / self.bytes.max(1) as f64,
         }
     }
 

@@ -36,6 +36,7 @@ fn job(source: &Path, output: &Path, fields: Fields) -> Job {
         shard_tokens: 1 << 28,
         threads: 2,
         output: output.to_owned(),
+        waits: false,
     }
 }
 

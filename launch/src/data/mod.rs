@@ -196,6 +196,7 @@ impl Preparing<'_> {
             shard_tokens: SHARD_TOKENS,
             threads: cores(),
             output: PathBuf::new(),
+            waits: true,
         };
         let cache = Variables::from_process().cache_dir().map_err(|error| {
             Failure::new(Exit::Environment, error.to_string())

@@ -41,7 +41,7 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
     if args.steps.is_none() {
         summary(args, &prepared, &samples, &sources, &mut out)?;
         for ready in &prepared.training {
-            documents(args, &ready.folder, &prepared.tokenizer, &mut out)?;
+            show_documents(args, &ready.folder, Some(&prepared.tokenizer), &mut out)?;
         }
     }
     let start = start(args, &identity)?;
@@ -201,15 +201,6 @@ fn of_shards(args: &ShowDataArgs) -> Result<Exit, Failure> {
     let decoder = can_decode.then_some(&tokenizer);
     show_documents(args, &args.what, decoder, &mut out)?;
     print_document(&out)
-}
-
-fn documents(
-    args: &ShowDataArgs,
-    folder: &Path,
-    tokenizer: &Tokenizer,
-    out: &mut String,
-) -> Result<(), Failure> {
-    show_documents(args, folder, Some(tokenizer), out)
 }
 
 fn show_documents(

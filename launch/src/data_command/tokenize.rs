@@ -100,6 +100,7 @@ fn job(args: &TokenizeArgs) -> Result<Job, Failure> {
         shard_tokens: args.shard_tokens,
         threads: args.threads.map_or_else(cores, |threads| threads as usize),
         output: args.output.clone(),
+        waits: false,
     })
 }
 
