@@ -141,12 +141,16 @@ fn a_loss_that_is_not_finite_ends_the_run_with_its_step() {
 }
 
 #[test]
-fn data_that_changes_under_a_run_ends_it() {
+fn shards_that_change_under_a_run_end_it() {
     let bench = Bench::new();
     let run = bench.start(&LONG);
     wait_for_step(&bench, "out", 2);
+    // What they were made from does not matter any more.
     fs::write(bench.path("data.txt"), "short").unwrap();
-    run.wait().expect(3).says(&["data.txt"]);
+    wait_for_step(&bench, "out", 10);
+    let tokens = bench.shards()[0].join("train-00000.tokens");
+    fs::write(tokens, "short").unwrap();
+    run.wait().expect(3).says(&["train-00000.tokens: this data file changed while in use"]);
     none_left(&bench, "out");
 }
 

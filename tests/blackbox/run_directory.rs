@@ -96,9 +96,25 @@ fn non_ascii_and_awkward_paths() {
 }
 
 #[test]
+fn disk_full_while_tokenizing() {
+    let bench = Bench::new();
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -f 4; trap '' XFSZ; exec \"$@\"", "bash"]);
+    command.args([env!("CARGO_BIN_EXE_titan-tpu"), "data", "tokenize", "data.txt", "-o", "out"]);
+    command.current_dir(bench.path("")).env("NO_COLOR", "1");
+    let done = crate::support::Running::start(command).wait();
+    done.expect(7).says(&["train-00000.tokens: cannot write this data file"]);
+    // With room, the same command goes on.
+    bench.run(&["data", "tokenize", "data.txt", "-o", "out"]).expect(0);
+    bench.run(&["data", "verify", "out"]).expect(0);
+}
+
+#[test]
 fn disk_full_while_training() {
     // A file size limit stands in for a full disk: it needs no mount, and every write fails in the same place.
     let bench = Bench::new();
+    // Its data is there already.
+    bench.run(&["train", "r.toml", "--dry-run"]).expect(0);
     let line = "ulimit -f 4; trap '' XFSZ; exec \"$@\"";
     let mut command = Command::new("bash");
     command.args(["-c", line, "bash", env!("CARGO_BIN_EXE_titan-tpu")]);
@@ -106,7 +122,8 @@ fn disk_full_while_training() {
     command
         .args(["--set", "metrics.tensorboard=false"])
         .current_dir(bench.path(""))
-        .env("NO_COLOR", "1");
+        .env("NO_COLOR", "1")
+        .env("TITAN_DATA_CACHE", bench.shards()[0].parent().unwrap());
     let done = crate::support::Running::start(command).wait();
     done.expect(7).says(&["metrics.jsonl"]);
     crate::support::none_left(&bench, "out");

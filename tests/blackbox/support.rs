@@ -29,6 +29,8 @@ pub(crate) fn tiny() -> PathBuf {
 /// A directory of its own for a test, with a small recipe `r.toml` and its data.
 pub(crate) struct Bench {
     folder: tempfile::TempDir,
+    /// The tokens of data, outside the folder: no test finds those of another.
+    tokens: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -66,7 +68,8 @@ sources = [{ path = "data.txt" }]
 impl Bench {
     pub(crate) fn new() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let bench = Self { folder: tempfile::tempdir().unwrap(), _turn: turn };
+        let folder = || tempfile::tempdir().unwrap();
+        let bench = Self { folder: folder(), tokens: folder(), _turn: turn };
         bench.write("r.toml", RECIPE);
         let text = fs::read(repository().join("datasets/shakespeare/shakespeare.txt")).unwrap();
         fs::write(bench.path("data.txt"), &text[..20_000]).unwrap();
@@ -100,7 +103,14 @@ impl Bench {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_titan-tpu"));
         command.args(arguments).current_dir(self.folder.path()).env("NO_COLOR", "1");
+        command.env("TITAN_DATA_CACHE", self.tokens.path());
         command
+    }
+
+    /// The folders of token shards that were made.
+    pub(crate) fn shards(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.tokens.path()).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
     }
 
     /// Runs the binary to its end.

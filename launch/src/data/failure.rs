@@ -14,7 +14,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::Stopped => Failure::new(Exit::Stopped, "stopped while the data was being tokenized")
             .help("the same command goes on where it ended"),
         Error::Io { error, .. } if is_no_space(error) => Failure::new(Exit::NoSpace, text)
-            .help("the tokens of the data are kept in the cache: set TITAN_CACHE_DIR to a folder on a larger disk"),
+            .help("the tokens of the data are kept in the cache: set TITAN_DATA_CACHE to a folder on a larger disk"),
         Error::BadRecord { .. } => Failure::new(Exit::BadData, text)
             .help("correct it, or write on_bad_record = \"skip\" in [data] to pass over such records"),
         Error::Tokenizer { .. } | Error::OtherShards { .. } => Failure::new(Exit::Usage, text),

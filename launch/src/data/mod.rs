@@ -173,12 +173,7 @@ impl Preparing<'_> {
             shards::suits(self.recipe, &self.tokenizer.facts(), folder, &index, fraction)?;
             return Ok(Ready { name, folder: folder.clone(), index, weight });
         }
-        if let Location::Local(path) = &source.path.value
-            && path.to_str().is_none()
-        {
-            let text = format!("{}: the path of data must be UTF-8", path.display());
-            return Err(Failure::new(Exit::Usage, text).help("rename the folder or the file"));
-        }
+        address(&source.path)?;
         let spec = spec(source);
         let inputs = find(&spec).map_err(|error| failure(&error.into()))?;
         let mut job = Job {
@@ -198,11 +193,11 @@ impl Preparing<'_> {
             output: PathBuf::new(),
             waits: true,
         };
-        let cache = Variables::from_process().cache_dir().map_err(|error| {
+        let cache = Variables::from_process().data_cache().map_err(|error| {
             Failure::new(Exit::Environment, error.to_string())
-                .help("set TITAN_CACHE_DIR to a folder for the tokens of the data")
+                .help("set TITAN_DATA_CACHE to a folder for the tokens of the data")
         })?;
-        job.output = cache.join("data").join(job.facts().fingerprint().to_string());
+        job.output = cache.join(job.facts().fingerprint().to_string());
         let mut report = |progress: titan_datasets::Progress| {
             let text =
                 format!("tokenizing {name}: {} tokens", words::count(progress.tokens as f64));
@@ -211,6 +206,21 @@ impl Preparing<'_> {
         let outcome = tokenize(&job, self.stop, &mut report).map_err(|error| failure(&error))?;
         Ok(Ready { name, folder: job.output, index: outcome.index, weight })
     }
+}
+
+/// Refuses what cannot be written down: the names of sources are in messages and in the index of their shards.
+pub(crate) fn address(location: &Location) -> Result<(), Failure> {
+    let (what, help) = match location {
+        Location::Local(path) if path.to_str().is_none() => {
+            ("the path of data must be UTF-8", "rename the folder or the file")
+        }
+        Location::Remote(address) if address.expose().contains(['@', '?']) => (
+            "the address of data has no user, password or query",
+            "give credentials by the variables of the store, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ),
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Exit::Usage, format!("{location}: {what}")).help(help))
 }
 
 /// Cores that this process may use.

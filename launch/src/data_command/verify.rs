@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 use titan_datasets::shards::{Findings, ShardIndex, verify_shards};
 use titan_datasets::source::{Compression, Format, Input, Position, Reader, SourceSpec, find};
+use titan_recipes::tables::data::DataSource;
 use titan_recipes::tables::validation::Validation;
 use titan_recipes::{Overrides, Purpose};
 
@@ -84,7 +85,8 @@ fn recipe(path: &Path, console: &Console) -> Result<Vec<Verified>, Failure> {
     let loaded = titan_recipes::load(path, &Overrides::default(), Purpose::Check)?;
     let validation = loaded.recipe.validation.as_ref().and_then(Validation::sources);
     let sources = loaded.recipe.data.sources.iter().chain(validation.unwrap_or_default());
-    let verify = |source| {
+    let verify = |source: &DataSource| {
+        data::address(&source.path)?;
         let spec = data::spec(source);
         let folder = Path::new(&spec.path);
         if ShardIndex::is_in(folder) { shards(folder, console) } else { records(&spec, console) }

@@ -11,6 +11,7 @@ use super::error::SetupError;
 pub(crate) const TITAN_PYTHON: &str = "TITAN_PYTHON";
 /// Where everything is kept that can be made again.
 pub(crate) const TITAN_CACHE_DIR: &str = "TITAN_CACHE_DIR";
+pub(crate) const TITAN_DATA_CACHE: &str = "TITAN_DATA_CACHE";
 /// `cpu`, `plain` or the URL of an index with CPU wheels of torch.
 pub(crate) const TITAN_TORCH_INDEX: &str = "TITAN_TORCH_INDEX";
 /// Set by the activation script of a virtual environment.
@@ -75,6 +76,15 @@ impl Variables {
                 .map_err(|source| SetupError::io("find", Path::new(chosen), source));
         }
         self.xdg_cache().map(|folder| folder.join("titan-tpu")).ok_or(SetupError::NoCacheFolder)
+    }
+
+    /// Where the tokens of data are kept, absolute; it need not exist.
+    pub(crate) fn data_cache(&self) -> Result<PathBuf, SetupError> {
+        match self.get(TITAN_DATA_CACHE) {
+            Some(chosen) => std::path::absolute(chosen)
+                .map_err(|source| SetupError::io("find", Path::new(chosen), source)),
+            None => self.cache_dir().map(|folder| folder.join("data")),
+        }
     }
 
     /// `$XDG_CACHE_HOME` or `~/.cache`. The specification says to ignore a relative value.

@@ -44,6 +44,8 @@ fn a_sound_recipe_never_shows_its_secrets() {
         &["train", "s.toml"],
         &["train", "s.toml", "--dry-run"],
         &["train", "s.toml", "--json"],
+        &["data", "show", "s.toml"],
+        &["data", "verify", "s.toml"],
     ] {
         silent(&bench, command);
     }
