@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "prepare")]
+use super::{EXTRA, TARGETS, TOKENS};
+#[cfg(feature = "prepare")]
 use crate::Fingerprint;
 use crate::{Error, Result};
 
@@ -16,7 +18,7 @@ pub const INDEX: &str = "index.json";
 pub const VERSION: u32 = 1;
 
 /// What `format` of every index says.
-const FORMAT: &str = "titan-tokens";
+pub(crate) const FORMAT: &str = "titan-tokens";
 
 /// What the documents of a folder are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,14 +168,18 @@ impl ShardIndex {
             action: "read",
             error,
         })?;
-        let broken = |why: String| Error::BadIndex { path: path.clone(), why };
+        Self::parse(&text, &path)
+    }
+
+    /// Reads the text of an index; `path` is where it is from, for messages.
+    pub(crate) fn parse(text: &[u8], path: &Path) -> Result<Self> {
+        let broken = |why: String| Error::BadIndex { path: path.to_owned(), why };
         #[derive(Deserialize)]
         struct Head {
             format: String,
             version: u32,
         }
-        let head: Head =
-            serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        let head: Head = serde_json::from_slice(text).map_err(|error| broken(error.to_string()))?;
         if head.format != FORMAT {
             return Err(broken(format!("its format is `{}`, not `{FORMAT}`", head.format)));
         }
@@ -182,7 +188,7 @@ impl ShardIndex {
             return Err(broken(why));
         }
         let index: Self =
-            serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+            serde_json::from_slice(text).map_err(|error| broken(error.to_string()))?;
         index.check().map_err(broken)?;
         Ok(index)
     }
@@ -207,6 +213,27 @@ impl ShardIndex {
             }
         }
         Ok(())
+    }
+
+    /// The files of a shard besides `.index`: the ending and the size of each.
+    #[cfg(feature = "prepare")]
+    pub(crate) fn columns(&self, shard: &Shard) -> Vec<(&'static str, u64)> {
+        let mut columns = vec![(TOKENS, shard.tokens * u64::from(self.token_bytes))];
+        match self.kind {
+            DataKind::Text => {}
+            DataKind::Instruction => columns.push((TARGETS, shard.tokens.div_ceil(8))),
+            DataKind::Prompts => columns.push((EXTRA, shard.extra_bytes)),
+        }
+        columns
+    }
+
+    /// The size of the `.index` file of a shard.
+    #[cfg(feature = "prepare")]
+    pub(crate) fn documents_bytes(&self, shard: &Shard) -> u64 {
+        let words = if self.kind == DataKind::Prompts { 2 } else { 1 };
+        let blocks: u64 =
+            self.columns(shard).iter().map(|(_, bytes)| bytes.div_ceil(super::BLOCK)).sum();
+        shard.documents.saturating_mul(words).saturating_add(blocks).saturating_mul(8)
     }
 
     /// One of its splits.

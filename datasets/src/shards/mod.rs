@@ -25,7 +25,11 @@ mod write;
 pub use index::{
     Account, DataKind, INDEX, InputFacts, Shard, ShardIndex, Split, TokenizerFacts, VERSION,
 };
+#[cfg(feature = "prepare")]
+pub(crate) use index::{FORMAT, shard_path};
 pub use read::{Document, SplitReader};
+#[cfg(feature = "prepare")]
+pub(crate) use verify::verify_files;
 #[cfg(feature = "prepare")]
 pub use verify::{BadBlock, Findings, verify_shards};
 #[cfg(feature = "prepare")]

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::index::shard_path;
 use super::write::fingerprint_of_file;
-use super::{BLOCK, DOCUMENTS, DataKind, EXTRA, Shard, ShardIndex, Split, TARGETS, TOKENS};
+use super::{BLOCK, DOCUMENTS, DataKind, Shard, ShardIndex, Split, TOKENS};
 use crate::Result;
 
 /// A part of a file that is not what was written.
@@ -43,8 +43,17 @@ pub fn verify_shards(
     mut progress: impl FnMut(u64),
 ) -> Result<(ShardIndex, Findings)> {
     let index = ShardIndex::read(folder)?;
-    let mut check =
-        Check { folder, index: &index, found: Findings::default(), progress: &mut progress };
+    let found = verify_files(folder, &index, &mut progress);
+    Ok((index, found))
+}
+
+/// As [`verify_shards`], with an index that may be elsewhere.
+pub(crate) fn verify_files(
+    folder: &Path,
+    index: &ShardIndex,
+    progress: &mut dyn FnMut(u64),
+) -> Findings {
+    let mut check = Check { folder, index, found: Findings::default(), progress };
     for (name, split) in &index.splits {
         for shard in &split.shards {
             check.shard(shard, split);
@@ -56,8 +65,7 @@ pub fn verify_shards(
             check.bad(folder.join(super::INDEX), None, what);
         }
     }
-    let found = check.found;
-    Ok((index, found))
+    check.found
 }
 
 struct Check<'a> {
@@ -74,31 +82,20 @@ impl Check<'_> {
 
     fn shard(&mut self, shard: &Shard, split: &Split) {
         let path = |ending| shard_path(self.folder, &shard.name, ending);
-        let token_bytes = shard.tokens * u64::from(self.index.token_bytes);
-        let second = match self.index.kind {
-            DataKind::Text => None,
-            DataKind::Instruction => Some((path(TARGETS), shard.tokens.div_ceil(8))),
-            DataKind::Prompts => Some((path(EXTRA), shard.extra_bytes)),
-        };
-        let (tokens, documents) = (path(TOKENS), path(DOCUMENTS));
-        let Some(hashes) =
-            self.documents(shard, &documents, second.as_ref().map(|(_, bytes)| *bytes))
-        else {
-            return;
-        };
-        let (of_tokens, of_second) = hashes.split_at(token_bytes.div_ceil(BLOCK) as usize);
-        self.column(&tokens, token_bytes, of_tokens, split.largest_id);
-        if let Some((path, bytes)) = second {
-            self.column(&path, bytes, of_second, None);
+        let Some(hashes) = self.documents(shard, &path(DOCUMENTS)) else { return };
+        let mut hashes = hashes.as_slice();
+        for (ending, bytes) in self.index.columns(shard) {
+            let (of_column, others) = hashes.split_at(bytes.div_ceil(BLOCK) as usize);
+            let largest = if ending == TOKENS { split.largest_id } else { None };
+            self.column(&path(ending), bytes, of_column, largest);
+            hashes = others;
         }
     }
 
     /// Checks a `.index` file and returns the hashes in it.
-    fn documents(&mut self, shard: &Shard, path: &Path, second: Option<u64>) -> Option<Vec<u64>> {
+    fn documents(&mut self, shard: &Shard, path: &Path) -> Option<Vec<u64>> {
         let words = if self.index.kind == DataKind::Prompts { 2 } else { 1 };
-        let blocks = (shard.tokens * u64::from(self.index.token_bytes)).div_ceil(BLOCK)
-            + second.map_or(0, |bytes| bytes.div_ceil(BLOCK));
-        let bytes = 8 * (words * shard.documents + blocks);
+        let bytes = self.index.documents_bytes(shard);
         let content = match std::fs::read(path) {
             Ok(content) => content,
             Err(error) => {

@@ -189,7 +189,7 @@ enum Source {
 
 impl Source {
     fn open(stored: &Arc<dyn Stored>, bytes: u64) -> Result<Self, ArrowError> {
-        let mut source = Seeking { stored: Arc::clone(stored), bytes, offset: 0, reader: None };
+        let mut source = Seeking { stored: Arc::clone(stored), bytes, offset: 0 };
         let mut head = Vec::new();
         source.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head)?;
         source.rewind()?;
@@ -220,16 +220,11 @@ struct Seeking {
     stored: Arc<dyn Stored>,
     bytes: u64,
     offset: u64,
-    reader: Option<Box<dyn Read + Send>>,
 }
 
 impl Read for Seeking {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let reader = match &mut self.reader {
-            Some(reader) => reader,
-            None => self.reader.insert(self.stored.read_from(self.offset)?),
-        };
-        let read = reader.read(buffer)?;
+        let read = self.stored.read_at(buffer, self.offset)?;
         self.offset += read as u64;
         Ok(read)
     }
@@ -242,17 +237,13 @@ impl Seek for Seeking {
             SeekFrom::End(distance) => self.bytes.checked_add_signed(distance),
             SeekFrom::Current(distance) => self.offset.checked_add_signed(distance),
         };
-        let offset = offset.ok_or_else(|| {
+        self.offset = offset.ok_or_else(|| {
             io::Error::new(io::ErrorKind::UnexpectedEof, "it names a place outside the file")
         })?;
-        if offset != self.offset {
-            self.offset = offset;
-            self.reader = None;
-        }
-        Ok(offset)
+        Ok(self.offset)
     }
 }
 
 #[cfg(test)]
 #[path = "arrow_tests.rs"]
-mod tests;
+pub(in crate::source) mod tests;

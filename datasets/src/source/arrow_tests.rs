@@ -14,10 +14,10 @@ use crate::source::testing::{Got, Reading, exchange_fields, prompt_field, write 
 
 use super::*;
 
-type Rows<'a> = Vec<Option<&'a str>>;
+pub(in crate::source) type Rows<'a> = Vec<Option<&'a str>>;
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(in crate::source) enum Kind {
     Small,
     Large,
     View,
@@ -49,7 +49,12 @@ fn record_batch(rows: &Rows<'_>, kind: Kind) -> RecordBatch {
     .unwrap()
 }
 
-fn write(folder: &TempDir, batches: &[Rows<'_>], kind: Kind, stream: bool) -> PathBuf {
+pub(in crate::source) fn write(
+    folder: &TempDir,
+    batches: &[Rows<'_>],
+    kind: Kind,
+    stream: bool,
+) -> PathBuf {
     let path = folder.path().join("a.arrow");
     let file = std::fs::File::create(&path).unwrap();
     let schema = record_batch(&Vec::new(), kind).schema();

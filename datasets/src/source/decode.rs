@@ -173,4 +173,8 @@ impl fmt::Display for OfStorage {
     }
 }
 
-impl std::error::Error for OfStorage {}
+impl std::error::Error for OfStorage {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}

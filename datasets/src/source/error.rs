@@ -1,5 +1,6 @@
 //! What can go wrong with a whole input, in words for the person who has to put it right.
 
+use std::fmt;
 use std::io;
 
 /// The result of this module's functions.
@@ -64,6 +65,17 @@ pub enum Error {
         hint: String,
     },
 
+    /// An object store that does not give what is asked of it.
+    #[error("{name}: {problem}; {hint}")]
+    Store {
+        /// The address.
+        name: String,
+        /// What went wrong.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
+
     /// A file that cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -108,11 +120,40 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// An error of the system; [`Changed`](Self::Changed) if it is an [`ItChanged`].
     pub(crate) fn io(name: &str, action: &'static str, error: io::Error) -> Self {
-        Self::Io { name: name.to_owned(), action, error }
+        match ItChanged::in_error(&error) {
+            Some(changed) => Self::changed(name, changed.0.as_str()),
+            None => Self::Io { name: name.to_owned(), action, error },
+        }
     }
 
     pub(crate) fn changed(name: &str, detail: impl Into<String>) -> Self {
         Self::Changed { name: name.to_owned(), detail: detail.into() }
     }
 }
+
+/// That a file changed while it was read, on its way through readers that know only [`io::Error`].
+#[derive(Debug)]
+pub(super) struct ItChanged(pub(super) String);
+
+impl ItChanged {
+    fn in_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        if let Some(changed) = error.downcast_ref() {
+            return Some(changed);
+        }
+        // The source of an `io::Error` is not what it holds, but the source of that.
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return error.get_ref().and_then(|inner| Self::in_error(inner));
+        }
+        error.source().and_then(Self::in_error)
+    }
+}
+
+impl fmt::Display for ItChanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ItChanged {}

@@ -5,6 +5,7 @@ use std::process::Command;
 use tempfile::{TempDir, tempdir};
 
 use crate::source::testing::{exchange_fields, spec, write};
+use crate::source::{Compression, Format, Origin};
 
 use super::*;
 
@@ -146,7 +147,7 @@ fn a_wrong_path_is_met_with_the_nearest() {
     };
     assert!(bad("").contains("the path is empty"));
     assert!(bad("~/x").contains("~ is not expanded"));
-    assert!(bad("gs://bucket/x").contains("cannot be read from gs://"));
+    assert!(bad("http://host/x").contains("cannot be read from http://"));
     assert!(bad("file:///x").contains("write the path alone: /x"));
     assert!(bad("a\0b").contains("NUL"));
 }

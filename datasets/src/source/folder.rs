@@ -1,16 +1,13 @@
 //! The data files in a folder, in the layouts of Hugging Face datasets.
 
-use std::collections::HashSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::names::{EXTENSIONS, did_you_mean, format_of, list};
-use super::open::{metadata, require_regular};
-use super::{Error, ReadError, Result};
+use super::tree::Tree;
+use super::{Error, Result};
 
 /// The split that files belong to if no file is named for any.
 const DEFAULT_SPLIT: &str = "train";
@@ -34,10 +31,11 @@ struct Splits {
 }
 
 /// The files to read of a folder, at least one.
-pub(super) fn files(folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
-    let found = files_if_any(folder, split)?;
+pub(super) fn files(tree: &dyn Tree, folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
+    let found = files_if_any(tree, folder, split)?;
     if found.is_empty() {
         return Err(nothing(
+            tree,
             folder,
             "this folder has no data files".to_owned(),
             format!("data files end in {EXTENSIONS}"),
@@ -47,24 +45,25 @@ pub(super) fn files(folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
 }
 
 /// The files to read of a folder.
-pub(super) fn files_if_any(folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
+pub(super) fn files_if_any(tree: &dyn Tree, folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
     let dictionary = folder.join("dataset_dict.json");
-    if dictionary.exists() {
-        let Splits { splits } = describe(&dictionary)?;
+    if tree.has_description(&dictionary)? {
+        let Splits { splits } = describe(tree, &dictionary)?;
         if !splits.iter().any(|name| name == split) {
             let suggestion = did_you_mean(split, splits.iter().map(String::as_str));
             return Err(nothing(
+                tree,
                 folder,
                 format!("this dataset has no split {split:?}{suggestion}"),
                 format!("its splits are {}", list(&splits)),
             ));
         }
-        return saved_files(&folder.join(split));
+        return saved_files(tree, &folder.join(split));
     }
-    if folder.join("state.json").exists() {
-        return saved_files(folder);
+    if tree.has_description(&folder.join("state.json"))? {
+        return saved_files(tree, folder);
     }
-    files_of_split(folder, split)
+    files_of_split(tree, folder, split)
 }
 
 /// Whether a file is about data and not data.
@@ -83,25 +82,22 @@ pub(super) fn is_left_out(path: &Path) -> bool {
 }
 
 /// The files of a dataset saved with `save_to_disk`, in its order.
-fn saved_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let State { data_files } = describe(&folder.join("state.json"))?;
+fn saved_files(tree: &dyn Tree, folder: &Path) -> Result<Vec<PathBuf>> {
+    let State { data_files } = describe(tree, &folder.join("state.json"))?;
     Ok(data_files.into_iter().map(|file| folder.join(file.filename)).collect())
 }
 
-fn describe<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let name = path.to_string_lossy().into_owned();
-    require_regular(&name, &metadata(path, &name)?)?;
-    let text = fs::read(path).map_err(|e| ReadError::io(&name, "read", e))?;
-    serde_json::from_slice(&text).map_err(|error| Error::BadDescription {
-        name,
+fn describe<T: DeserializeOwned>(tree: &dyn Tree, path: &Path) -> Result<T> {
+    serde_json::from_slice(&tree.description(path)?).map_err(|error| Error::BadDescription {
+        name: tree.name(path),
         problem: format!("this does not describe a dataset saved with save_to_disk: {error}"),
         hint: "save it again, or name its data files",
     })
 }
 
 /// The files named for a split; all files if none is named for the default split.
-fn files_of_split(folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
-    let all = data_files(folder)?;
+fn files_of_split(tree: &dyn Tree, folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
+    let all = data_files(tree, folder)?;
     let of_split: Vec<_> = all
         .iter()
         .filter(|file| is_of_split(file.strip_prefix(folder).unwrap_or(file), split))
@@ -118,6 +114,7 @@ fn files_of_split(folder: &Path, split: &str) -> Result<Vec<PathBuf>> {
         .map(|file| file.strip_prefix(folder).unwrap_or(file).to_string_lossy())
         .collect();
     Err(nothing(
+        tree,
         folder,
         format!("no file or folder in it is named for the split {split:?}"),
         format!("the data files are {}", list(&names)),
@@ -142,46 +139,12 @@ fn is_of_split(file: &Path, split: &str) -> bool {
 }
 
 /// All files with a known extension, in all folders below, sorted.
-fn data_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = files_below(folder)?;
+fn data_files(tree: &dyn Tree, folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = tree.files_below(folder)?;
     files.retain(|file| format_of(&file.to_string_lossy()).0.is_some());
     Ok(files)
 }
 
-/// All files in all folders below but hidden ones and those that are not data, sorted.
-///
-/// Links to folders are followed, but no folder is looked into twice.
-pub(super) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let (mut files, mut seen, mut todo) = (Vec::new(), HashSet::new(), vec![folder.to_owned()]);
-    while let Some(folder) = todo.pop() {
-        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
-        let name = here.to_string_lossy().into_owned();
-        let found = metadata(here, &name)?;
-        if !seen.insert((found.dev(), found.ino())) {
-            continue;
-        }
-        let list_error = |error| ReadError::io(&name, "look into", error);
-        let entries = fs::read_dir(here).map_err(list_error)?;
-        let mut folders = Vec::new();
-        for entry in entries {
-            let path = folder.join(entry.map_err(list_error)?.file_name());
-            if is_left_out(&path) {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                files.push(path);
-            }
-        }
-        // Of two links to a folder, the same one is followed each time.
-        folders.sort_by(|a, b| b.cmp(a));
-        todo.append(&mut folders);
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn nothing(folder: &Path, problem: String, hint: String) -> Error {
-    Error::NothingFound { path: folder.to_string_lossy().into_owned(), problem, hint }
+fn nothing(tree: &dyn Tree, folder: &Path, problem: String, hint: String) -> Error {
+    Error::NothingFound { path: tree.name(folder), problem, hint }
 }

@@ -41,14 +41,17 @@ mod folder;
 mod json;
 mod json_text;
 mod lines;
+mod local;
 mod names;
 mod open;
 mod parquet;
 mod reader;
+pub mod remote;
 mod table;
 #[cfg(test)]
 mod testing;
 mod text;
+mod tree;
 
 use std::path::PathBuf;
 
@@ -168,6 +171,8 @@ pub struct Input {
 pub enum Origin {
     /// In a file of this machine.
     Local(PathBuf),
+    /// In an object store.
+    Remote(remote::Object),
 }
 
 /// A place in an input from which reading can start: the batches after the `end` of a batch are

@@ -1,6 +1,6 @@
 //! What the name of a file says about it, and what a wrong name was meant to be.
 
-use super::{Compression, Format};
+use super::{Compression, Error, Format, Input, Origin, Result};
 
 /// For messages.
 pub(super) const EXTENSIONS: &str =
@@ -23,6 +23,26 @@ pub(super) fn format_of(name: &str) -> (Option<Format>, Compression) {
         _ => None,
     };
     (format, compression)
+}
+
+/// A file whose format follows from its name.
+pub(super) fn described(
+    name: String,
+    origin: Origin,
+    bytes: u64,
+    identity: String,
+) -> Result<Input> {
+    let (format, compression) = format_of(&name);
+    let format = format.unwrap_or(Format::Text);
+    if matches!(format, Format::Parquet | Format::Arrow) && compression != Compression::None {
+        return Err(Error::BadPath {
+            path: name,
+            problem: "Parquet and Arrow files cannot be read from inside another compression"
+                .to_owned(),
+            hint: "decompress it first".to_owned(),
+        });
+    }
+    Ok(Input { name, origin, format, compression, bytes, identity })
 }
 
 /// The nearest of some names, if one is near: "; did you mean …?".

@@ -10,14 +10,32 @@ use super::{Error, Input, Origin, ReadError, Result};
 
 /// Bytes that can be read from any place.
 pub(super) trait Stored: Send + Sync {
-    /// All bytes from an offset on. Ending early is an error of the reader.
+    /// All bytes from an offset on, as one stream. Ending early is an error of the reader.
     fn read_from(&self, offset: u64) -> io::Result<Box<dyn Read + Send>>;
+
+    /// Some bytes from an offset on, none only at the end: for readers that go to and fro.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+/// Reads on from a place without keeping a stream open.
+pub(super) struct ReaderAt {
+    pub(super) stored: Arc<dyn Stored>,
+    pub(super) offset: u64,
+}
+
+impl Read for ReaderAt {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stored.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
 }
 
 /// Opens an input, if it is still the file that was found.
 pub(super) fn open(input: &Input) -> Result<Arc<dyn Stored>> {
     match &input.origin {
         Origin::Local(path) => open_local(path, input),
+        Origin::Remote(object) => Ok(object.open()),
     }
 }
 
@@ -71,6 +89,8 @@ pub(super) fn require_regular(name: &str, metadata: &Metadata) -> Result<()> {
     Err(Error::NotRegular { name: name.to_owned(), kind, hint })
 }
 
+/// A file up to the size that it had when it was opened.
+#[derive(Clone)]
 struct LocalFile {
     file: Arc<File>,
     bytes: u64,
@@ -78,29 +98,19 @@ struct LocalFile {
 
 impl Stored for LocalFile {
     fn read_from(&self, offset: u64) -> io::Result<Box<dyn Read + Send>> {
-        Ok(Box::new(FileReader { file: Arc::clone(&self.file), offset, end: self.bytes }))
+        Ok(Box::new(ReaderAt { stored: Arc::new(self.clone()), offset }))
     }
-}
 
-/// Reads a file up to the size that it had when it was opened.
-struct FileReader {
-    file: Arc<File>,
-    offset: u64,
-    end: u64,
-}
-
-impl Read for FileReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let left = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(left);
         if wanted == 0 {
             return Ok(0);
         }
-        let read = self.file.read_at(&mut buffer[..wanted], self.offset)?;
+        let read = self.file.read_at(&mut buffer[..wanted], offset)?;
         if read == 0 {
             return Err(io::Error::other("it became shorter while it was read"));
         }
-        self.offset += read as u64;
         Ok(read)
     }
 }

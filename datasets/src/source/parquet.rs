@@ -15,7 +15,7 @@ use parquet::schema::types::SchemaDescriptor;
 
 use super::batch::{Body, RawBatch};
 use super::names::{did_you_mean, list};
-use super::open::{Stored, open};
+use super::open::{ReaderAt, Stored, open};
 use super::reader::{Batches, Limits};
 use super::table::{Column, Table};
 use super::{Error, Fields, Input, Position, ReadError, Result, json_text};
@@ -339,11 +339,10 @@ impl Length for Chunks {
 }
 
 impl ChunkReader for Chunks {
-    type T = BufReader<Box<dyn Read + Send>>;
+    type T = BufReader<ReaderAt>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let read = self.stored.read_from(start);
-        read.map(BufReader::new).map_err(|e| ParquetError::External(Box::new(e)))
+        Ok(BufReader::new(ReaderAt { stored: Arc::clone(&self.stored), offset: start }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -361,4 +360,4 @@ impl ChunkReader for Chunks {
 
 #[cfg(test)]
 #[path = "parquet_tests.rs"]
-mod tests;
+pub(in crate::source) mod tests;

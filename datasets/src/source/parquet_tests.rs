@@ -20,7 +20,11 @@ const SCHEMA: &str = "message m {
 }";
 
 /// Rows of `text` and `a` in groups; `q` is the number of the row.
-fn write(folder: &TempDir, groups: &[Vec<Option<&[u8]>>], properties: WriterProperties) -> PathBuf {
+pub(in crate::source) fn write(
+    folder: &TempDir,
+    groups: &[Vec<Option<&[u8]>>],
+    properties: WriterProperties,
+) -> PathBuf {
     let path = folder.path().join("a.parquet");
     let file = std::fs::File::create(&path).unwrap();
     let schema = Arc::new(parse_message_type(SCHEMA).unwrap());

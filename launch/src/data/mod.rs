@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use titan_datasets::shards::ShardIndex;
-use titan_datasets::source::{Fields, SourceSpec, TextDocuments, find};
-use titan_datasets::{Job, OnBadRecord, SourceConfig, SplitPath, Tokenizer, tokenize};
+use titan_datasets::source::{Fields, SourceSpec, TextDocuments, find, remote};
+use titan_datasets::{Fingerprint, Job, OnBadRecord, SourceConfig, SplitPath, Tokenizer, tokenize};
 use titan_recipes::tables::data::{self, BadRecord, DataSource};
 use titan_recipes::tables::validation::Validation;
 use titan_recipes::{Location, Recipe};
@@ -109,7 +109,7 @@ impl Prepared {
 fn joined(mut fingerprints: Vec<String>) -> String {
     match fingerprints.len() {
         1 => fingerprints.remove(0),
-        _ => titan_datasets::Fingerprint::of(fingerprints.join("\n").as_bytes()).to_string(),
+        _ => Fingerprint::of(fingerprints.join("\n").as_bytes()).to_string(),
     }
 }
 
@@ -159,6 +159,26 @@ struct Preparing<'a> {
 }
 
 impl Preparing<'_> {
+    /// The folder of a source that is token shards already; those of an object store are fetched into the cache.
+    fn shards(&self, location: &Location) -> Result<Option<PathBuf>, Failure> {
+        let address = match location {
+            Location::Local(folder) => return Ok(ShardIndex::is_in(folder).then(|| folder.clone())),
+            Location::Remote(address) => address.expose(),
+        };
+        if !remote::is_shards(address).map_err(|error| failure(&error))? {
+            return Ok(None);
+        }
+        let folder = cache()?.join(Fingerprint::of(address.as_bytes()).to_string());
+        let mut report = |done: u64, total: u64| {
+            let text =
+                format!("fetching {address}: {} of {} MB", done / 1_000_000, total / 1_000_000);
+            self.console.progress(text, Some(done as f64 / total.max(1) as f64));
+        };
+        remote::fetch_shards(address, &folder, self.stop, &mut report)
+            .map_err(|error| failure(&error))?;
+        Ok(Some(folder))
+    }
+
     fn all(&self, sources: &[DataSource], fraction: f64) -> Result<Vec<Ready>, Failure> {
         sources.iter().map(|source| self.one(source, fraction)).collect()
     }
@@ -166,14 +186,12 @@ impl Preparing<'_> {
     fn one(&self, source: &DataSource, fraction: f64) -> Result<Ready, Failure> {
         let name = source.path.to_string();
         let weight = source.weight.as_ref().map(|weight| **weight);
-        if let Location::Local(folder) = &source.path.value
-            && ShardIndex::is_in(folder)
-        {
-            let index = ShardIndex::read(folder).map_err(|error| failure(&error))?;
-            shards::suits(self.recipe, &self.tokenizer.facts(), folder, &index, fraction)?;
-            return Ok(Ready { name, folder: folder.clone(), index, weight });
-        }
         address(&source.path)?;
+        if let Some(folder) = self.shards(&source.path)? {
+            let index = ShardIndex::read(&folder).map_err(|error| failure(&error))?;
+            shards::suits(self.recipe, &self.tokenizer.facts(), &folder, &index, fraction)?;
+            return Ok(Ready { name, folder, index, weight });
+        }
         let spec = spec(source);
         let inputs = find(&spec).map_err(|error| failure(&error.into()))?;
         let mut job = Job {
@@ -193,11 +211,7 @@ impl Preparing<'_> {
             output: PathBuf::new(),
             waits: true,
         };
-        let cache = Variables::from_process().data_cache().map_err(|error| {
-            Failure::new(Exit::Environment, error.to_string())
-                .help("set TITAN_DATA_CACHE to a folder for the tokens of the data")
-        })?;
-        job.output = cache.join(job.facts().fingerprint().to_string());
+        job.output = cache()?.join(job.facts().fingerprint().to_string());
         let mut report = |progress: titan_datasets::Progress| {
             let text =
                 format!("tokenizing {name}: {} tokens", words::count(progress.tokens as f64));
@@ -221,6 +235,14 @@ pub(crate) fn address(location: &Location) -> Result<(), Failure> {
         _ => return Ok(()),
     };
     Err(Failure::new(Exit::Usage, format!("{location}: {what}")).help(help))
+}
+
+/// Where the tokens of data are kept.
+fn cache() -> Result<PathBuf, Failure> {
+    Variables::from_process().data_cache().map_err(|error| {
+        Failure::new(Exit::Environment, error.to_string())
+            .help("set TITAN_DATA_CACHE to a folder for the tokens of the data")
+    })
 }
 
 /// Cores that this process may use.
