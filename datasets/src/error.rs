@@ -93,6 +93,16 @@ pub enum Error {
         why: String,
     },
 
+    /// A folder of shards without an index.
+    #[error(
+        "{}: there is no such file, so these shards are not finished; the command that makes them goes on with them",
+        path.display()
+    )]
+    Unfinished {
+        /// The index.
+        path: PathBuf,
+    },
+
     /// A folder of shards without the split that is asked for.
     #[error(
         "{}: these shards have no split `{split}`; they have {there}", path.display()

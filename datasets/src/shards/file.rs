@@ -1,17 +1,17 @@
 //! A file of a shard, every block of which is checked when it is first touched.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::BLOCK;
 use crate::files::{io_error, open_regular};
-use crate::{Error, Result};
+use crate::{Error, Fingerprint, Result};
 
 /// A file of known size, and where the hashes of its blocks are.
 ///
@@ -44,6 +44,11 @@ impl HashedFile {
         };
         file.require_size(metadata.len())?;
         Ok(file)
+    }
+
+    /// Its blocks.
+    pub(super) fn blocks(&self) -> u64 {
+        self.bytes.div_ceil(BLOCK)
     }
 
     fn require_size(&self, found: u64) -> Result<()> {
@@ -126,5 +131,20 @@ impl HashedFile {
             return changed;
         }
         io_error(&self.path, "read", error)
+    }
+}
+
+/// The XXH3-128 hash of a file's content.
+pub(super) fn fingerprint_of_file(path: &Path) -> io::Result<Fingerprint> {
+    let mut file = File::open(path)?;
+    let mut hasher = Xxh3::new();
+    let mut buffer = vec![0; BLOCK as usize];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(Fingerprint::from_hash(hasher.digest128())),
+            Ok(count) => hasher.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }

@@ -152,6 +152,11 @@ impl ShardIndex {
         }
     }
 
+    /// Whether `folder` is one of shards, finished or not: reading an index that is not there says so.
+    pub fn is_for(folder: &Path) -> bool {
+        Self::is_in(folder) || folder.join("job.json").is_file() && folder.join("lock").is_file()
+    }
+
     /// Whether `folder` is a finished folder of shards.
     pub fn is_in(folder: &Path) -> bool {
         folder.join(INDEX).is_file()
@@ -163,10 +168,9 @@ impl ShardIndex {
     /// There is none, it cannot be read, or it is of another version.
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(INDEX);
-        let text = std::fs::read(&path).map_err(|error| Error::Io {
-            path: path.clone(),
-            action: "read",
-            error,
+        let text = std::fs::read(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::Unfinished { path: path.clone() },
+            _ => Error::Io { path: path.clone(), action: "read", error },
         })?;
         Self::parse(&text, &path)
     }

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use super::file::HashedFile;
+use super::file::{HashedFile, fingerprint_of_file};
 use super::index::shard_path;
 use super::{DOCUMENTS, DataKind, EXTRA, ShardIndex, TARGETS, TOKENS};
 use crate::files::{expect_open_files, io_error};
@@ -35,6 +36,9 @@ struct OpenShard {
     second: Option<HashedFile>,
     extra_bytes: u64,
     index: PathBuf,
+    fingerprint: String,
+    /// Whether the index was found to be what was written.
+    is_good: OnceLock<()>,
 }
 
 /// A document of a split.
@@ -73,6 +77,9 @@ impl SplitReader {
                 DataKind::Instruction => second(TARGETS, shard.tokens.div_ceil(8))?,
                 DataKind::Prompts => second(EXTRA, shard.extra_bytes)?,
             };
+            let index = path(DOCUMENTS);
+            let hashed = second.as_ref().map_or(0, HashedFile::blocks);
+            require_size(&index, after_ids + 8 * hashed)?;
             shards.push(OpenShard {
                 first_token,
                 tokens: shard.tokens,
@@ -81,7 +88,9 @@ impl SplitReader {
                 ids,
                 second,
                 extra_bytes: shard.extra_bytes,
-                index: path(DOCUMENTS),
+                index,
+                fingerprint: shard.fingerprint.clone(),
+                is_good: OnceLock::new(),
             });
             first_token += shard.tokens;
             first_document += shard.documents;
@@ -183,6 +192,7 @@ impl SplitReader {
             });
         };
         let place = number - shard.first_document;
+        shard.check_index()?;
         let file = File::open(&shard.index).map_err(|e| io_error(&shard.index, "open", e))?;
         let words = if self.kind == DataKind::Prompts { 2 } else { 1 };
         let is_last = place + 1 == shard.documents;
@@ -226,4 +236,29 @@ impl SplitReader {
             why: "the positions of its documents are not in order".to_owned(),
         }
     }
+}
+
+impl OpenShard {
+    /// Compares the index with its hash, once: positions of documents have no other.
+    fn check_index(&self) -> Result<()> {
+        if self.is_good.get().is_some() {
+            return Ok(());
+        }
+        let found =
+            fingerprint_of_file(&self.index).map_err(|e| io_error(&self.index, "read", e))?;
+        if found.to_string() != self.fingerprint {
+            let bytes = std::fs::metadata(&self.index).map_or(0, |metadata| metadata.len());
+            return Err(Error::Corrupt { path: self.index.clone(), offset: 0, bytes });
+        }
+        self.is_good.get_or_init(|| ());
+        Ok(())
+    }
+}
+
+fn require_size(path: &Path, expected: u64) -> Result<()> {
+    let found = std::fs::metadata(path).map_err(|e| io_error(path, "find", e))?.len();
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::Changed { path: path.to_owned(), expected, found })
 }

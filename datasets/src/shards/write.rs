@@ -1,17 +1,18 @@
 //! Writing shards, so that a writer that was killed can go on where it last said that it was.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::xxh3_64;
 
+use super::file::fingerprint_of_file;
 use super::index::shard_path;
 use super::{BLOCK, DOCUMENTS, DataKind, EXTRA, Shard, Split, TARGETS, TOKENS};
+use crate::Result;
 use crate::files::io_error;
-use crate::{Fingerprint, Result};
 
 /// A column is written in pieces of this size.
 const BUFFER: usize = 16 * BLOCK as usize;
@@ -293,20 +294,5 @@ impl Column {
         self.save()?;
         self.hashes.extend(self.rest.chunks(BLOCK as usize).map(xxh3_64));
         Ok(self.hashes)
-    }
-}
-
-/// The XXH3-128 hash of a file's content.
-pub(super) fn fingerprint_of_file(path: &Path) -> io::Result<Fingerprint> {
-    let mut file = File::open(path)?;
-    let mut hasher = Xxh3::new();
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(Fingerprint::from_hash(hasher.digest128())),
-            Ok(count) => hasher.update(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! The threads of a tokenization, and the order between them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -18,13 +19,16 @@ use super::progress::{Progress, Saved, read_json, write_json};
 use crate::contained::contain;
 use crate::files::io_error;
 use crate::shards::{INDEX, InputFacts, ShardIndex, SplitWriter};
-use crate::source::{BadRecord, Compression, Format, Position, RawBatch, Reader};
+use crate::source::{self, BadRecord, Compression, Format, Position, RawBatch, Reader};
 use crate::{Error, Result};
 
 const JOB: &str = "job.json";
 const PROGRESS: &str = "progress.json";
 const SKIPPED: &str = "skipped.jsonl";
 const LOCK: &str = "lock";
+/// What a folder can have besides shards and their index; a kill leaves those that are being written.
+const BESIDE: [&str; 7] =
+    [JOB, "job.json.new", PROGRESS, "progress.json.new", "index.json.new", SKIPPED, LOCK];
 pub(super) const TRAIN: &str = "train";
 pub(super) const VALIDATION: &str = "validation";
 
@@ -64,11 +68,21 @@ pub fn tokenize(
     let saved: Option<Saved> = read_json(&job.output.join(PROGRESS))?;
     let was_resumed = saved.is_some();
     let result = run(job, saved.unwrap_or_default(), stop, progress);
-    if let Err(Error::BadRecord { .. }) = &result {
-        // The file must change before another attempt, which then begins anew.
+    if result.as_ref().is_err_and(|error| !can_go_on(error, &folder)) {
         folder.clear();
     }
     Ok(Outcome { index: result?, was_done: false, was_resumed })
+}
+
+/// Whether another attempt at the same job could go on: not if a file has to change first, nor if nothing was saved.
+fn can_go_on(error: &Error, folder: &Folder<'_>) -> bool {
+    match error {
+        Error::Stopped => true,
+        Error::Io { .. } | Error::Source(source::Error::Store { .. }) => {
+            folder.path.join(PROGRESS).exists()
+        }
+        _ => false,
+    }
 }
 
 /// The index, if the shards of this job are there already.
@@ -97,6 +111,52 @@ fn other(path: &Path, why: impl Into<String>) -> Error {
     Error::OtherShards { path: path.to_owned(), why: why.into() }
 }
 
+/// Refuses a folder that has something in it which is not ours to write beside.
+fn refuse_foreign(path: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(path).map_err(|error| io_error(path, "read", error))?;
+    // A kill may have left any of these before there was a job.
+    let is_foreign = |entry: std::fs::DirEntry| {
+        entry.file_name().to_str().is_none_or(|name| !BESIDE.contains(&name))
+    };
+    let has_foreign = entries.flatten().any(is_foreign);
+    // Looked for afterwards: whoever makes shards here at this moment has written it before them.
+    if has_foreign && !path.join(JOB).exists() {
+        return Err(other(
+            path,
+            "the folder is not empty, and has no shards in it; name a new folder",
+        ));
+    }
+    Ok(())
+}
+
+/// Waits for the lock of the folder, or refuses where somebody else has it.
+fn lock(job: &Job, stop: &AtomicBool) -> Result<File> {
+    let path = job.output.join(LOCK);
+    loop {
+        // Whoever has met a bad record clears the folder.
+        std::fs::create_dir_all(&job.output)
+            .map_err(|error| io_error(&job.output, "make", error))?;
+        let file = File::create(&path).map_err(|error| io_error(&path, "make", error))?;
+        if file.try_lock().is_ok() {
+            // The file may have been removed, and made anew by another process, since it was opened.
+            let is_same =
+                |there: Metadata| file.metadata().is_ok_and(|here| here.ino() == there.ino());
+            if std::fs::metadata(&path).is_ok_and(is_same) {
+                return Ok(file);
+            }
+            continue;
+        }
+        if !job.waits {
+            is_of(job)?;
+            return Err(other(&job.output, "another process is making these shards now"));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// The folder of the output, locked.
 struct Folder<'a> {
     path: &'a Path,
@@ -109,30 +169,10 @@ impl<'a> Folder<'a> {
         let path = job.output.as_path();
         let was_made = !path.exists();
         std::fs::create_dir_all(path).map_err(|error| io_error(path, "make", error))?;
-        let is_new = !is_of(job)?;
-        if is_new {
-            let mut entries = std::fs::read_dir(path).map_err(|e| io_error(path, "read", e))?;
-            if entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != LOCK)) {
-                let why = "the folder is not empty, and has no shards in it; name a new folder";
-                return Err(other(path, why));
-            }
-        }
-        let lock_path = path.join(LOCK);
-        let lock = File::create(&lock_path).map_err(|error| io_error(&lock_path, "make", error))?;
-        while lock.try_lock().is_err() {
-            if !job.waits {
-                return Err(other(path, "another process is making these shards now"));
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        if !lock_path.exists() {
-            // Whoever held it has met a bad record and cleared the folder.
-            return Self::open(job, stop);
-        }
-        if is_new && !is_of(job)? {
+        refuse_foreign(path)?;
+        let lock = lock(job, stop)?;
+        // From here on nobody else writes in it.
+        if !is_of(job)? {
             write_json(&path.join(JOB), &job.facts())?;
         }
         Ok(Self { path, was_made, _lock: lock })
@@ -144,7 +184,7 @@ impl<'a> Folder<'a> {
             let is_shard = [TRAIN, VALIDATION]
                 .iter()
                 .any(|split| name.strip_prefix(split).is_some_and(|rest| rest.starts_with('-')));
-            is_shard || [JOB, PROGRESS, SKIPPED, LOCK].contains(&name)
+            is_shard || BESIDE.contains(&name)
         };
         for entry in std::fs::read_dir(self.path).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(made) {
@@ -474,7 +514,9 @@ impl<'a> Writer<'a> {
             index.splits.insert(VALIDATION.to_owned(), self.validation.finish()?);
         }
         write_json(&job.output.join(INDEX), &index)?;
-        let _ = std::fs::remove_file(job.output.join(PROGRESS));
+        for name in BESIDE.iter().filter(|name| ![JOB, SKIPPED, LOCK].contains(name)) {
+            let _ = std::fs::remove_file(job.output.join(name));
+        }
         Ok(index)
     }
 }

@@ -162,7 +162,9 @@ impl Preparing<'_> {
     /// The folder of a source that is token shards already; those of an object store are fetched into the cache.
     fn shards(&self, location: &Location) -> Result<Option<PathBuf>, Failure> {
         let address = match location {
-            Location::Local(folder) => return Ok(ShardIndex::is_in(folder).then(|| folder.clone())),
+            Location::Local(folder) => {
+                return Ok(ShardIndex::is_for(folder).then(|| folder.clone()));
+            }
             Location::Remote(address) => address.expose(),
         };
         if !remote::is_shards(address).map_err(|error| failure(&error))? {

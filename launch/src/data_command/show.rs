@@ -23,7 +23,7 @@ const SHOWN: usize = 600;
 const ROWS: usize = 4;
 
 pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
-    if ShardIndex::is_in(&args.what) {
+    if ShardIndex::is_for(&args.what) {
         return of_shards(args);
     }
     let console = Console::new(Style::choose(args.json));
@@ -52,7 +52,9 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
     }
     print_document(&out)?;
     if let Some(path) = &args.write_cursor {
-        let cursor = Cursor { samples: plan.samples_before(steps.1), order: identity };
+        // Without --steps, the batch that is shown is a preview.
+        let samples = args.steps.map_or(start, |(_, last)| plan.samples_before(last));
+        let cursor = Cursor { samples, order: identity };
         write_cursor(path, &cursor)?;
     }
     Ok(Exit::Done)

@@ -53,7 +53,7 @@ pub(super) fn command(args: &VerifyDataArgs) -> Result<Exit, Failure> {
     let console = Console::new(Style::choose(args.json));
     let mut all_good = true;
     for path in &args.paths {
-        let verified = if ShardIndex::is_in(path) {
+        let verified = if ShardIndex::is_for(path) {
             vec![shards(path, &console)?]
         } else if is_recipe(path) {
             recipe(path, &console)?
@@ -89,7 +89,7 @@ fn recipe(path: &Path, console: &Console) -> Result<Vec<Verified>, Failure> {
         data::address(&source.path)?;
         let spec = data::spec(source);
         let folder = Path::new(&spec.path);
-        if ShardIndex::is_in(folder) { shards(folder, console) } else { records(&spec, console) }
+        if ShardIndex::is_for(folder) { shards(folder, console) } else { records(&spec, console) }
     };
     sources.map(verify).collect()
 }
