@@ -203,6 +203,20 @@ pub enum Error {
         global_batch: u64,
     },
 
+    /// One step would use a prompt twice.
+    #[error(
+        "{name}: this source has {prompts} prompts, but one step takes {needed} different ones; lower rl.prompts_per_step or \
+         give more prompts"
+    )]
+    TooFewPrompts {
+        /// The source.
+        name: String,
+        /// Prompts in it.
+        prompts: u64,
+        /// Those that a step takes from it.
+        needed: u64,
+    },
+
     /// A size that must be at least 1.
     #[error("{what} is 0; it must be at least 1")]
     Zero {

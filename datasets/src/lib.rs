@@ -21,6 +21,7 @@ mod mixture;
 mod order;
 mod packing;
 mod prefetch;
+mod prompts;
 mod samples;
 pub mod shards;
 #[cfg(feature = "prepare")]
@@ -46,6 +47,7 @@ pub use mixture::{Mixture, PARTS as MIXTURE_PARTS};
 pub use order::{ORDER_VERSION, Order};
 pub use packing::{Packing, TokenAccount};
 pub use prefetch::{Batch, Prefetcher};
+pub use prompts::{PromptId, Prompts};
 pub use samples::{SampleId, Samples, SourceConfig};
 pub use stream::{SplitPath, TokenStream};
 #[cfg(feature = "prepare")]

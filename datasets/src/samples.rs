@@ -63,8 +63,8 @@ impl Samples {
             let part = (mixture.share(number) * global_batch as f64).ceil() as u64;
             let samples =
                 packing.enough_for(part).map_err(|error| error.of_source(sources, number))?;
-            let seed = if number == 0 { seed } else { mix(seed ^ mix(number as u64)) };
-            opened.push(Source { stream, packing, order: Order::new(seed, samples) });
+            let order = Order::new(seed_of(seed, number), samples);
+            opened.push(Source { stream, packing, order });
         }
         let row_len = usize::try_from(sequence_length.saturating_add(1)).unwrap_or(usize::MAX);
         Ok(Self { sources: opened, mixture, row_len })
@@ -127,4 +127,9 @@ impl Samples {
     pub fn account(&self) -> TokenAccount {
         (0..self.sources()).map(|source| self.account_of(source)).sum()
     }
+}
+
+/// The seed of the order of a source: orders of equally large sources must not be alike.
+pub(crate) fn seed_of(seed: u64, source: usize) -> u64 {
+    if source == 0 { seed } else { mix(seed ^ mix(source as u64)) }
 }

@@ -167,10 +167,11 @@ impl Preparing<'_> {
             }
             Location::Remote(address) => address.expose(),
         };
-        if !remote::is_shards(address).map_err(|error| failure(&error))? {
-            return Ok(None);
-        }
-        let folder = cache()?.join(Fingerprint::of(address.as_bytes()).to_string());
+        let found = remote::find_shards(address).map_err(|error| failure(&error))?;
+        let Some(fingerprint) = found else { return Ok(None) };
+        // Other shards at the same address are other data.
+        let key = format!("{address} {fingerprint}");
+        let folder = cache()?.join(Fingerprint::of(key.as_bytes()).to_string());
         let mut report = |done: u64, total: u64| {
             let text =
                 format!("fetching {address}: {} of {} MB", done / 1_000_000, total / 1_000_000);

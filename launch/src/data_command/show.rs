@@ -9,6 +9,7 @@ use titan_datasets::{
 };
 use titan_recipes::{Layout, Loaded, Overrides, Purpose};
 
+use super::prompts;
 use crate::cli::ShowDataArgs;
 use crate::console::{Console, Style, print_document};
 use crate::data::{self, Prepared, failure};
@@ -34,6 +35,9 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
     let stop = crate::train::signals::cancellation()?;
     let prepared = data::prepare(&recipe, &console, &stop)?;
     console.flush();
+    if let Some(rl) = &recipe.rl {
+        return prompts::show(args, &recipe, &prepared, *rl.prompts_per_step);
+    }
     let sources = prepared.sources();
     let samples = open(&sources, &layout, *recipe.training.seed)?;
     let mut out = String::new();
@@ -44,7 +48,7 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
             show_documents(args, &ready.folder, Some(&prepared.tokenizer), &mut out)?;
         }
     }
-    let start = start(args, &identity)?;
+    let start = place_of(args, &identity)?;
     let steps = args.steps.unwrap_or((1, 1));
     let plan = BatchPlan { first_sample: start, ..plan(&layout) };
     if args.steps.is_some() || !args.json {
@@ -87,8 +91,8 @@ fn identity(prepared: &Prepared, samples: &Samples, seed: u64, length: u64) -> O
     )
 }
 
-/// The sample to begin with.
-fn start(args: &ShowDataArgs, identity: &OrderIdentity) -> Result<u64, Failure> {
+/// The place to begin with.
+pub(super) fn place_of(args: &ShowDataArgs, identity: &OrderIdentity) -> Result<u64, Failure> {
     let Some(path) = &args.cursor else { return Ok(0) };
     let problem = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
     let text = std::fs::read(path).map_err(|error| problem(format!("cannot be read: {error}")))?;
@@ -102,7 +106,7 @@ fn start(args: &ShowDataArgs, identity: &OrderIdentity) -> Result<u64, Failure> 
         .quoting(differences))
 }
 
-fn write_cursor(path: &Path, cursor: &Cursor) -> Result<(), Failure> {
+pub(super) fn write_cursor(path: &Path, cursor: &Cursor) -> Result<(), Failure> {
     let text = serde_json::to_vec_pretty(cursor).unwrap_or_default();
     std::fs::write(path, text).map_err(|error| {
         Failure::io(Exit::Usage, format!("cannot write {}", path.display()), &error)
@@ -205,7 +209,7 @@ fn of_shards(args: &ShowDataArgs) -> Result<Exit, Failure> {
     print_document(&out)
 }
 
-fn show_documents(
+pub(super) fn show_documents(
     args: &ShowDataArgs,
     folder: &Path,
     tokenizer: Option<&Tokenizer>,
@@ -248,7 +252,7 @@ fn plain(tokens: &[i32]) -> Vec<u32> {
 }
 
 /// Tokens as indented text. What is not learned is in brackets.
-fn text_of(tokens: &[i32], tokenizer: Option<&Tokenizer>) -> String {
+pub(super) fn text_of(tokens: &[i32], tokenizer: Option<&Tokenizer>) -> String {
     let mut text = String::new();
     for run in tokens.chunk_by(|a, b| (*a < 0) == (*b < 0)) {
         let ids = plain(run);
@@ -350,7 +354,7 @@ fn rows(samples: &Samples, plan: &BatchPlan, step: u64) -> titan_datasets::Resul
     Ok(rows)
 }
 
-fn push_json(out: &mut String, value: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn push_json(out: &mut String, value: &impl Serialize) -> Result<(), Failure> {
     let text =
         serde_json::to_string(value).map_err(|error| Failure::new(Exit::Bug, error.to_string()))?;
     out.push_str(&text);

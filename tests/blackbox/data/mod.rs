@@ -6,6 +6,7 @@ mod instruction;
 mod kills;
 mod order;
 mod outputs;
+mod remote;
 mod shards;
 mod small;
 mod validation;

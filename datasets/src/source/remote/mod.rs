@@ -34,7 +34,7 @@ use std::fmt;
 use object_store::path::Path as ObjectPath;
 
 pub use object::Object;
-pub use shards::{fetch_shards, is_shards};
+pub use shards::{fetch_shards, find_shards};
 pub(super) use store::Store;
 pub(super) use tree::RemoteTree;
 

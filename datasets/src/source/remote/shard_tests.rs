@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::tempdir;
 
 use super::fake::{Fake, Fault, On, PATIENT};
-use super::shards::{fetch_from, is_shards_in};
+use super::shards::{fetch_from, find_shards_in};
 use crate::shards::{DataKind, verify_shards};
 use crate::testing::Shards;
 use crate::{Error, Result};
@@ -48,7 +48,7 @@ fn all_files_arrive_and_a_second_call_only_looks() {
     let to = tempdir().unwrap();
     let to = to.path().join("new/folder");
     let (store, address) = fake.store(ADDRESS, PATIENT);
-    assert!(is_shards_in(&store, &address).unwrap());
+    assert!(find_shards_in(&store, &address).unwrap().is_some());
     let last = Cell::new((0, 0));
     let mut progress = |done, total| {
         assert!(done >= last.get().0 && done <= total);
@@ -71,7 +71,7 @@ fn other_things_are_no_shards() {
     fake.put("data/shards/a.txt", "x");
     let is_shards = || {
         let (store, address) = fake.store(ADDRESS, PATIENT);
-        is_shards_in(&store, &address).unwrap()
+        find_shards_in(&store, &address).unwrap().is_some()
     };
     assert!(!is_shards());
     let to = tempdir().unwrap();

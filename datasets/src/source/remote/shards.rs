@@ -16,7 +16,7 @@ use super::{Address, Object, Store};
 use crate::files::io_error;
 use crate::shards::{DOCUMENTS, FORMAT, INDEX, ShardIndex, shard_path, verify_files};
 use crate::source::{self, ReadError};
-use crate::{Error, Result};
+use crate::{Error, Fingerprint, Result};
 
 /// Files that are fetched at a time.
 const AT_A_TIME: usize = 4;
@@ -28,23 +28,25 @@ const TICK: Duration = Duration::from_millis(100);
 const UNFINISHED: &str = "index.json.part";
 const LOCK: &str = "lock";
 
-/// Whether an address is that of a folder of finished token shards.
+/// The fingerprint of the index at an address, if that is a folder of finished token shards.
 ///
 /// # Errors
 /// It is no address of an object store, or the store does not answer.
-pub fn is_shards(address: &str) -> Result<bool> {
+pub fn find_shards(address: &str) -> Result<Option<Fingerprint>> {
     let (store, address) = at(address)?;
-    is_shards_in(&store, &address)
+    find_shards_in(&store, &address)
 }
 
-pub(super) fn is_shards_in(store: &Arc<Store>, address: &Address) -> Result<bool> {
+pub(super) fn find_shards_in(store: &Arc<Store>, address: &Address) -> Result<Option<Fingerprint>> {
     #[derive(Deserialize)]
     struct Head {
         format: String,
     }
-    let Some(index) = find_index(store, address)? else { return Ok(false) };
-    let head = serde_json::from_slice::<Head>(&read(&index)?);
-    Ok(head.is_ok_and(|head| head.format == FORMAT))
+    let Some(index) = find_index(store, address)? else { return Ok(None) };
+    let text = read(&index)?;
+    let head = serde_json::from_slice::<Head>(&text);
+    let is_of_shards = head.is_ok_and(|head| head.format == FORMAT);
+    Ok(is_of_shards.then(|| Fingerprint::of(&text)))
 }
 
 /// Brings the token shards at an address to the folder `destination`, which is made if it is not there.
