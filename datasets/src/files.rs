@@ -39,16 +39,23 @@ pub(crate) fn io_error(path: &Path, action: &'static str, error: io::Error) -> E
 }
 
 fn require_regular(path: &Path, file_type: FileType) -> Result<()> {
-    let (kind, hint) = if file_type.is_file() {
-        return Ok(());
+    match irregular(file_type) {
+        None => Ok(()),
+        Some((kind, hint)) => Err(Error::NotRegular { path: path.to_owned(), kind, hint }),
+    }
+}
+
+/// What a file is instead of a regular one, and what to do about that.
+pub(crate) fn irregular(file_type: FileType) -> Option<(&'static str, &'static str)> {
+    if file_type.is_file() {
+        None
     } else if file_type.is_dir() {
-        ("folder", "name the files in it")
+        Some(("folder", "name the files in it"))
     } else if file_type.is_fifo() {
-        ("pipe", "write its output to a file first")
+        Some(("pipe", "write its output to a file first"))
     } else if file_type.is_socket() {
-        ("socket", "name a text file")
+        Some(("socket", "name a data file"))
     } else {
-        ("device", "name a text file")
-    };
-    Err(Error::NotRegular { path: path.to_owned(), kind, hint })
+        Some(("device", "name a data file"))
+    }
 }

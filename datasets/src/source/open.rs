@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+
+use crate::files::irregular;
 
 use super::{Error, Input, Origin, ReadError, Result};
 
@@ -74,19 +76,10 @@ pub(super) fn identity(metadata: &Metadata) -> String {
 }
 
 pub(super) fn require_regular(name: &str, metadata: &Metadata) -> Result<()> {
-    let file_type = metadata.file_type();
-    let (kind, hint) = if file_type.is_file() {
-        return Ok(());
-    } else if file_type.is_dir() {
-        ("folder", "name the files in it")
-    } else if file_type.is_fifo() {
-        ("pipe", "write its output to a file first")
-    } else if file_type.is_socket() {
-        ("socket", "name a data file")
-    } else {
-        ("device", "name a data file")
-    };
-    Err(Error::NotRegular { name: name.to_owned(), kind, hint })
+    match irregular(metadata.file_type()) {
+        None => Ok(()),
+        Some((kind, hint)) => Err(Error::NotRegular { name: name.to_owned(), kind, hint }),
+    }
 }
 
 /// A file up to the size that it had when it was opened.
