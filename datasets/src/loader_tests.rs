@@ -200,8 +200,8 @@ proptest! {
             let plan =
                 BatchPlan { first_step: step, first_sample: samples, ..plan(accumulation, ranks, local_batch) };
             let leg = config(&sources, &weights, 3, plan);
-            for now in step..step + steps {
-                found.extend(rows(&leg, now));
+            for leg_step in step..step + steps {
+                found.extend(rows(&leg, leg_step));
             }
             step += steps;
             samples = plan.samples_before(step);

@@ -1,11 +1,13 @@
 //! How text becomes token ids, and ids become text.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub(crate) use tokenizers::pipeline::PipelineToken;
 use tokenizers::pipeline::PipelineTokenizer;
 use tokenizers::pipeline::encode_options::Override;
 use tokenizers::tokenizer::pipeline::encode_options::EncodeOptions;
+use tokenizers::{canonicalize_str, from_json};
 
 use crate::files::io_error;
 use crate::shards::TokenizerFacts;
@@ -16,44 +18,41 @@ pub enum Tokenizer {
     /// One token per byte of UTF-8; the id is the byte.
     Bytes,
     /// A `tokenizer.json` of Hugging Face's tokenizers.
-    File(FileTokenizer),
+    File(Box<FileTokenizer>),
 }
 
 /// A `tokenizer.json`.
 pub struct FileTokenizer {
     path: PathBuf,
+    content: Vec<u8>,
     fingerprint: Fingerprint,
     largest_id: u32,
-    pipeline: PipelineTokenizer,
     options: EncodeOptions,
+    /// Made when it is first needed, for that takes a second; or why it cannot be made.
+    pipeline: OnceLock<Result<PipelineTokenizer, String>>,
 }
 
 impl Tokenizer {
     /// Reads a `tokenizer.json`, whose largest id is known already.
     ///
     /// # Errors
-    /// The file cannot be read, or the library cannot do what it asks for.
+    /// The file cannot be read. What the library cannot do with it is said by its first use.
     pub fn read(path: &Path, largest_id: u32) -> Result<Self> {
-        let bad = |why: String| Error::Tokenizer { path: path.to_owned(), why };
         let content = std::fs::read(path).map_err(|error| io_error(path, "read", error))?;
-        // The library takes the form of its own version only, and brings older ones into it.
-        let canonical =
-            tokenizers::canonicalize_file(path).map_err(|error| bad(error.to_string()))?;
-        let pipeline = tokenizers::from_json(&canonical).map_err(|error| bad(error.to_string()))?;
         // Files saved after training on short texts ask for truncation: here no token may be lost.
         let options = EncodeOptions {
             padding: Override::Off,
             truncation: Override::Off,
             ..EncodeOptions::no_specials()
         };
-        let fingerprint = Fingerprint::of(&content);
-        Ok(Self::File(FileTokenizer {
+        Ok(Self::File(Box::new(FileTokenizer {
             path: path.to_owned(),
-            fingerprint,
+            fingerprint: Fingerprint::of(&content),
+            content,
             largest_id,
-            pipeline,
             options,
-        }))
+            pipeline: OnceLock::new(),
+        })))
     }
 
     /// The largest id that it can give.
@@ -86,21 +85,42 @@ impl Tokenizer {
                 Ok(())
             }
             Self::File(file) => {
-                file.pipeline.encode_into(text, &file.options, out).map_err(|error| {
-                    Error::Tokenizer { path: file.path.clone(), why: error.to_string() }
-                })
+                let encoded = file.pipeline()?.encode_into(text, &file.options, out);
+                encoded.map_err(|error| file.unusable(error.to_string()))
             }
         }
     }
 
     /// The text of ids; what is not whole UTF-8 is shown as the replacement character.
-    pub fn decode(&self, ids: &[u32]) -> String {
+    ///
+    /// # Errors
+    /// The library cannot do what the file asks for.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match self {
             Self::Bytes => {
                 let bytes: Vec<u8> = ids.iter().map(|id| *id as u8).collect();
-                String::from_utf8_lossy(&bytes).into_owned()
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Self::File(file) => file.pipeline.decode(ids, false).unwrap_or_default(),
+            Self::File(file) => {
+                let text = file.pipeline()?.decode(ids, false);
+                text.map_err(|error| file.unusable(error.to_string()))
+            }
         }
+    }
+}
+
+impl FileTokenizer {
+    fn pipeline(&self) -> Result<&PipelineTokenizer> {
+        let made = self.pipeline.get_or_init(|| {
+            let text = std::str::from_utf8(&self.content).map_err(|error| error.to_string())?;
+            // The library takes the form of its own version only, and brings older ones into it.
+            let canonical = canonicalize_str(text).map_err(|error| error.to_string())?;
+            from_json(&canonical).map_err(|error| error.to_string())
+        });
+        made.as_ref().map_err(|why| self.unusable(why.clone()))
+    }
+
+    fn unusable(&self, why: String) -> Error {
+        Error::Tokenizer { path: self.path.clone(), why }
     }
 }

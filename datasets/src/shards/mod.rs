@@ -38,6 +38,11 @@ pub(crate) use write::{SplitState, SplitWriter};
 /// Bytes that one hash is of. Small enough that checking a block costs little more than reading the row in it.
 pub const BLOCK: u64 = 64 * 1024;
 
+/// Names of splits.
+pub const TRAIN: &str = "train";
+/// See [`TRAIN`].
+pub const VALIDATION: &str = "validation";
+
 /// Endings of the files of a shard.
 pub(crate) const TOKENS: &str = "tokens";
 pub(crate) const TARGETS: &str = "targets";

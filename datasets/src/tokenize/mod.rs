@@ -7,9 +7,11 @@
 //! there. Nothing of the output depends on when that was.
 
 mod encode;
+mod folder;
 mod job;
 mod pipeline;
 mod progress;
+mod writer;
 
 pub use job::{Job, JobFacts, OnBadRecord};
 pub use pipeline::{Outcome, tokenize};

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::encode::Destination;
 use crate::Result;
 use crate::files::io_error;
 use crate::shards::{Account, SplitState};
@@ -34,7 +35,7 @@ pub(super) struct Saved {
     /// The place in it.
     pub(super) position: Position,
     /// The split of the document that the place is in the middle of.
-    pub(super) in_document: Option<String>,
+    pub(super) in_document: Option<Destination>,
     pub(super) account: Account,
     /// Bytes of the list of skipped records.
     pub(super) skipped_bytes: u64,

@@ -4,11 +4,11 @@ mod failure;
 mod shards;
 pub(crate) mod special;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use titan_datasets::shards::ShardIndex;
+use titan_datasets::shards::{ShardIndex, TRAIN, VALIDATION};
 use titan_datasets::source::{Fields, SourceSpec, TextDocuments, find, remote};
 use titan_datasets::{Fingerprint, Job, OnBadRecord, SourceConfig, SplitPath, Tokenizer, tokenize};
 use titan_recipes::tables::data::{self, BadRecord, DataSource};
@@ -21,10 +21,6 @@ use crate::failure::Failure;
 use crate::setup::Variables;
 use crate::words;
 pub(crate) use failure::failure;
-
-/// Splits of a folder of shards.
-pub(crate) const TRAIN: &str = "train";
-pub(crate) const VALIDATION: &str = "validation";
 
 /// Tokens of a shard unless something else is asked for: 256 MiB to 1 GiB.
 pub(crate) const SHARD_TOKENS: u64 = 1 << 28;
@@ -49,33 +45,29 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// What the training reads: a source for each that has a weight, or all as one.
-    pub(crate) fn sources(&self) -> Vec<SourceConfig> {
-        let split =
-            |ready: &Ready| SplitPath { folder: ready.folder.clone(), split: TRAIN.to_owned() };
+    /// What is read as one: each source that has a weight, or all.
+    fn streams(&self) -> Vec<&[Ready]> {
         if self.training.iter().any(|ready| ready.weight.is_some()) {
-            let with_weight = self.training.iter().map(|ready| SourceConfig {
-                name: ready.name.clone(),
-                splits: vec![split(ready)],
-                weight: ready.weight.unwrap_or(1.0),
-            });
-            return with_weight.collect();
+            self.training.chunks(1).collect()
+        } else {
+            vec![&self.training]
         }
-        let name =
-            self.training.iter().map(|ready| ready.name.as_str()).collect::<Vec<_>>().join(", ");
-        vec![SourceConfig { name, splits: self.training.iter().map(split).collect(), weight: 1.0 }]
+    }
+
+    /// What the training reads.
+    pub(crate) fn sources(&self) -> Vec<SourceConfig> {
+        let of = |ready: &[Ready]| SourceConfig {
+            name: ready.iter().map(|ready| ready.name.as_str()).collect::<Vec<_>>().join(", "),
+            splits: splits(ready, TRAIN),
+            weight: ready.first().and_then(|ready| ready.weight).unwrap_or(1.0),
+        };
+        self.streams().into_iter().map(of).collect()
     }
 
     /// The content of each of [`sources`](Self::sources).
     pub(crate) fn fingerprints(&self) -> Vec<String> {
-        let of =
-            |ready: &Ready| ready.index.splits.get(TRAIN).map(|split| split.fingerprint.clone());
-        let all: Vec<String> = self.training.iter().filter_map(of).collect();
-        if self.training.iter().any(|ready| ready.weight.is_some()) {
-            all
-        } else {
-            vec![joined(all)]
-        }
+        let of = |ready: &Ready| Some(ready.index.splits.get(TRAIN)?.fingerprint.clone());
+        self.streams().into_iter().map(|all| joined(all.iter().filter_map(of).collect())).collect()
     }
 
     /// The content of everything that the training reads.
@@ -95,15 +87,17 @@ impl Prepared {
 
     /// What a validation reads.
     pub(crate) fn validation_splits(&self) -> Vec<SplitPath> {
-        let split = |folder: &PathBuf, split: &str| SplitPath {
-            folder: folder.clone(),
-            split: split.to_owned(),
-        };
         if self.holds_out {
-            return self.training.iter().map(|ready| split(&ready.folder, VALIDATION)).collect();
+            splits(&self.training, VALIDATION)
+        } else {
+            splits(&self.validation, TRAIN)
         }
-        self.validation.iter().map(|ready| split(&ready.folder, TRAIN)).collect()
     }
+}
+
+fn splits(ready: &[Ready], split: &str) -> Vec<SplitPath> {
+    let of = |ready: &Ready| SplitPath { folder: ready.folder.clone(), split: split.to_owned() };
+    ready.iter().map(of).collect()
 }
 
 fn joined(mut fingerprints: Vec<String>) -> String {
@@ -159,29 +153,6 @@ struct Preparing<'a> {
 }
 
 impl Preparing<'_> {
-    /// The folder of a source that is token shards already; those of an object store are fetched into the cache.
-    fn shards(&self, location: &Location) -> Result<Option<PathBuf>, Failure> {
-        let address = match location {
-            Location::Local(folder) => {
-                return Ok(ShardIndex::is_for(folder).then(|| folder.clone()));
-            }
-            Location::Remote(address) => address.expose(),
-        };
-        let found = remote::find_shards(address).map_err(|error| failure(&error))?;
-        let Some(fingerprint) = found else { return Ok(None) };
-        // Other shards at the same address are other data.
-        let key = format!("{address} {fingerprint}");
-        let folder = cache()?.join(Fingerprint::of(key.as_bytes()).to_string());
-        let mut report = |done: u64, total: u64| {
-            let text =
-                format!("fetching {address}: {} of {} MB", done / 1_000_000, total / 1_000_000);
-            self.console.progress(text, Some(done as f64 / total.max(1) as f64));
-        };
-        remote::fetch_shards(address, &folder, self.stop, &mut report)
-            .map_err(|error| failure(&error))?;
-        Ok(Some(folder))
-    }
-
     fn all(&self, sources: &[DataSource], fraction: f64) -> Result<Vec<Ready>, Failure> {
         sources.iter().map(|source| self.one(source, fraction)).collect()
     }
@@ -190,7 +161,7 @@ impl Preparing<'_> {
         let name = source.path.to_string();
         let weight = source.weight.as_ref().map(|weight| **weight);
         address(&source.path)?;
-        if let Some(folder) = self.shards(&source.path)? {
+        if let Some(folder) = shards_at(&source_path(source), self.console, self.stop)? {
             let index = ShardIndex::read(&folder).map_err(|error| failure(&error))?;
             shards::suits(self.recipe, &self.tokenizer.facts(), &folder, &index, fraction)?;
             return Ok(Ready { name, folder, index, weight });
@@ -231,13 +202,37 @@ pub(crate) fn address(location: &Location) -> Result<(), Failure> {
         Location::Local(path) if path.to_str().is_none() => {
             ("the path of data must be UTF-8", "rename the folder or the file")
         }
-        Location::Remote(address) if address.expose().contains(['@', '?']) => (
+        // What is masked is a secret. (A `?` alone may be a part of a pattern.)
+        Location::Remote(address) if location.to_string() != address.expose() => (
             "the address of data has no user, password or query",
             "give credentials by the variables of the store, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         ),
         _ => return Ok(()),
     };
     Err(Failure::new(Exit::Usage, format!("{location}: {what}")).help(help))
+}
+
+/// The folder of a source that is token shards already; those of an object store are fetched into the cache and
+/// checked.
+pub(crate) fn shards_at(
+    path: &str,
+    console: &Console,
+    stop: &AtomicBool,
+) -> Result<Option<PathBuf>, Failure> {
+    if !remote::is_address(path) {
+        return Ok(ShardIndex::is_for(Path::new(path)).then(|| path.into()));
+    }
+    let found = remote::find_shards(path).map_err(|error| failure(&error))?;
+    let Some(fingerprint) = found else { return Ok(None) };
+    // Other shards at the same address are other data.
+    let key = format!("{path} {fingerprint}");
+    let folder = cache()?.join(Fingerprint::of(key.as_bytes()).to_string());
+    let mut report = |done: u64, total: u64| {
+        let text = format!("fetching {path}: {} of {} MB", done / 1_000_000, total / 1_000_000);
+        console.progress(text, Some(done as f64 / total.max(1) as f64));
+    };
+    remote::fetch_shards(path, &folder, stop, &mut report).map_err(|error| failure(&error))?;
+    Ok(Some(folder))
 }
 
 /// Where the tokens of data are kept.
@@ -267,9 +262,12 @@ pub(crate) fn spec(source: &DataSource) -> SourceSpec {
         data::Documents::File => TextDocuments::File,
         data::Documents::Lines => TextDocuments::Line,
     };
-    let path = match &source.path.value {
+    SourceSpec { path: source_path(source), fields, documents, split: source.split.value.clone() }
+}
+
+fn source_path(source: &DataSource) -> String {
+    match &source.path.value {
         Location::Local(path) => path.display().to_string(),
         Location::Remote(address) => address.expose().to_string(),
-    };
-    SourceSpec { path, fields, documents, split: source.split.value.clone() }
+    }
 }

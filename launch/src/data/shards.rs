@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use titan_datasets::shards::{ShardIndex, TokenizerFacts};
+use titan_datasets::shards::{ShardIndex, TokenizerFacts, VALIDATION};
 use titan_recipes::Recipe;
 
-use super::VALIDATION;
 use crate::exit::Exit;
 use crate::failure::Failure;
 

@@ -78,7 +78,7 @@ pub(super) fn show(
                 source + 1,
                 epoch + 1
             ));
-            out.push_str(&text_of(tokens, Some(&prepared.tokenizer)));
+            out.push_str(&text_of(tokens, Some(&prepared.tokenizer))?);
             out.push_str(&format!("  {}\n", extra.as_deref().unwrap_or("{}")));
         }
     }

@@ -24,15 +24,16 @@ const SHOWN: usize = 600;
 const ROWS: usize = 4;
 
 pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
-    if ShardIndex::is_for(&args.what) {
-        return of_shards(args);
-    }
+    let stop = crate::train::signals::cancellation()?;
     let console = Console::new(Style::choose(args.json));
+    if let Some(folder) = data::shards_at(&args.what.to_string_lossy(), &console, &stop)? {
+        console.flush();
+        return of_shards(args, &folder);
+    }
     let devices = args.devices.map(|devices| ("--devices", format!("hardware.devices={devices}")));
     let overrides: Overrides = recipe_command::overrides(&args.set, devices.into_iter().collect());
     let loaded = titan_recipes::load(&args.what, &overrides, Purpose::Check)?;
     let Loaded { recipe, layout, .. } = loaded;
-    let stop = crate::train::signals::cancellation()?;
     let prepared = data::prepare(&recipe, &console, &stop)?;
     console.flush();
     if let Some(rl) = &recipe.rl {
@@ -176,8 +177,8 @@ struct DocumentLine<'a> {
     extra: Option<&'a str>,
 }
 
-fn of_shards(args: &ShowDataArgs) -> Result<Exit, Failure> {
-    let index = ShardIndex::read(&args.what).map_err(|error| failure(&error))?;
+fn of_shards(args: &ShowDataArgs, folder: &Path) -> Result<Exit, Failure> {
+    let index = ShardIndex::read(folder).map_err(|error| failure(&error))?;
     let tokenizer = match &args.tokenizer {
         Some(path) => {
             Tokenizer::read(path, index.tokenizer.largest_id).map_err(|error| failure(&error))?
@@ -205,7 +206,7 @@ fn of_shards(args: &ShowDataArgs) -> Result<Exit, Failure> {
     }
     let can_decode = args.tokenizer.is_some() || index.tokenizer.fingerprint.is_none();
     let decoder = can_decode.then_some(&tokenizer);
-    show_documents(args, &args.what, decoder, &mut out)?;
+    show_documents(args, folder, decoder, &mut out)?;
     print_document(&out)
 }
 
@@ -228,7 +229,9 @@ pub(super) fn show_documents(
                     event: "document",
                     document: number,
                     tokens: &ids,
-                    text: tokenizer.map(|tokenizer| tokenizer.decode(&plain(&tokens))),
+                    text: tokenizer
+                        .map(|tokenizer| decode(tokenizer, &plain(&tokens)))
+                        .transpose()?,
                     extra: extra.as_deref(),
                 },
             )?;
@@ -238,7 +241,7 @@ pub(super) fn show_documents(
             "\ndocument {number}, {}\n",
             words::plural(tokens.len() as u64, "token")
         ));
-        out.push_str(&text_of(&tokens, tokenizer));
+        out.push_str(&text_of(&tokens, tokenizer)?);
         if let Some(extra) = extra {
             out.push_str(&format!("  {extra}\n"));
         }
@@ -252,12 +255,12 @@ fn plain(tokens: &[i32]) -> Vec<u32> {
 }
 
 /// Tokens as indented text. What is not learned is in brackets.
-pub(super) fn text_of(tokens: &[i32], tokenizer: Option<&Tokenizer>) -> String {
+pub(super) fn text_of(tokens: &[i32], tokenizer: Option<&Tokenizer>) -> Result<String, Failure> {
     let mut text = String::new();
     for run in tokens.chunk_by(|a, b| (*a < 0) == (*b < 0)) {
         let ids = plain(run);
         let part = match tokenizer {
-            Some(tokenizer) => tokenizer.decode(&ids),
+            Some(tokenizer) => decode(tokenizer, &ids)?,
             None => ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
         };
         text.push_str(&if run.first().is_some_and(|token| *token < 0) {
@@ -270,7 +273,11 @@ pub(super) fn text_of(tokens: &[i32], tokenizer: Option<&Tokenizer>) -> String {
             break;
         }
     }
-    text.lines().map(|line| format!("  | {}\n", printable(line))).collect()
+    Ok(text.lines().map(|line| format!("  | {}\n", printable(line))).collect())
+}
+
+fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> Result<String, Failure> {
+    tokenizer.decode(ids).map_err(|error| failure(&error))
 }
 
 /// Control characters of data must not reach a terminal.
@@ -328,7 +335,7 @@ fn batches(
                 row.row,
                 source + 1,
                 epoch + 1,
-                text_of(&row.tokens, Some(tokenizer)),
+                text_of(&row.tokens, Some(tokenizer))?,
             ));
         }
         if rows.len() > ROWS {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde::Serialize;
-use titan_datasets::shards::{Findings, ShardIndex, verify_shards};
+use titan_datasets::shards::{Findings, verify_shards};
 use titan_datasets::source::{Compression, Format, Input, Position, Reader, SourceSpec, find};
 use titan_recipes::tables::data::DataSource;
 use titan_recipes::tables::validation::Validation;
@@ -17,6 +18,7 @@ use crate::console::{Console, Style, print_document};
 use crate::data::{self, failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::train::signals;
 use crate::words;
 
 /// Faults that are listed of one source; all are counted.
@@ -50,15 +52,14 @@ struct Fault {
 }
 
 pub(super) fn command(args: &VerifyDataArgs) -> Result<Exit, Failure> {
+    let stop = signals::cancellation()?;
     let console = Console::new(Style::choose(args.json));
     let mut all_good = true;
     for path in &args.paths {
-        let verified = if ShardIndex::is_for(path) {
-            vec![shards(path, &console)?]
-        } else if is_recipe(path) {
-            recipe(path, &console)?
+        let verified = if is_recipe(path) {
+            recipe(path, &console, &stop)?
         } else {
-            vec![records(&spec(&path.to_string_lossy(), &args.source), &console)?]
+            vec![source(&spec(&path.to_string_lossy(), &args.source), &console, &stop)?]
         };
         console.clear();
         console.flush();
@@ -81,17 +82,23 @@ fn is_recipe(path: &Path) -> bool {
 }
 
 /// Every source of a recipe.
-fn recipe(path: &Path, console: &Console) -> Result<Vec<Verified>, Failure> {
+fn recipe(path: &Path, console: &Console, stop: &AtomicBool) -> Result<Vec<Verified>, Failure> {
     let loaded = titan_recipes::load(path, &Overrides::default(), Purpose::Check)?;
     let validation = loaded.recipe.validation.as_ref().and_then(Validation::sources);
     let sources = loaded.recipe.data.sources.iter().chain(validation.unwrap_or_default());
-    let verify = |source: &DataSource| {
-        data::address(&source.path)?;
-        let spec = data::spec(source);
-        let folder = Path::new(&spec.path);
-        if ShardIndex::is_for(folder) { shards(folder, console) } else { records(&spec, console) }
+    let verify = |entry: &DataSource| {
+        data::address(&entry.path)?;
+        source(&data::spec(entry), console, stop)
     };
     sources.map(verify).collect()
+}
+
+/// Shards, or files of records.
+fn source(spec: &SourceSpec, console: &Console, stop: &AtomicBool) -> Result<Verified, Failure> {
+    match data::shards_at(&spec.path, console, stop)? {
+        Some(folder) => shards(&folder, console),
+        None => records(spec, console),
+    }
 }
 
 fn shards(folder: &Path, console: &Console) -> Result<Verified, Failure> {

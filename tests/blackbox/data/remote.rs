@@ -101,8 +101,16 @@ fn shards_in_a_store_are_fetched_once_and_checked() {
         let remote = store.run(&data, &[&show[..], &[sources]].concat()).expect(0);
         assert_eq!(remote.stdout, local.stdout);
         store.run(&data, &[&show[..], &[sources]].concat()).expect(0);
+        // The data commands take the address too.
+        let verified = store.run(&data, &["data", "verify", "s3://bucket/shards"]).expect(0);
+        assert!(verified.stdout.contains("all good"), "{}", verified.stdout);
+        let shown = store.run(&data, &["data", "show", "s3://bucket/shards"]).expect(0);
+        assert!(shown.stdout.contains("document 0"), "{}", shown.stdout);
+        // A question mark in a recipe is a part of a pattern, not a query with a secret.
+        let pattern = "data.sources=[{path=\"s3://bucket/corpus/?.jsonl\"}]";
+        store.run(&data, &[&show[..], &[pattern]].concat()).expect(0);
     }
-    assert_eq!(data.bench.shards().len(), 1);
+    assert_eq!(data.bench.shards().len(), 2);
     // A flipped byte in the store is found before anything reads it.
     let mut tokens = std::fs::read(data.path("bucket/shards/train-00000.tokens")).unwrap();
     tokens[70_000] ^= 1;
