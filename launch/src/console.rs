@@ -254,11 +254,15 @@ pub(crate) fn print_failure(failure: &Failure) {
 
 /// Prints the result of a command. A reader that has seen enough and closed the pipe is no failure.
 pub(crate) fn print_document(text: &str) -> Result<Exit, Failure> {
+    print_part(text).map(|_| Exit::Done)
+}
+
+/// Prints a part of the result of a command, and says whether anybody reads on.
+pub(crate) fn print_part(text: &str) -> Result<bool, Failure> {
     match write_document(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::io(Exit::Usage, "cannot write to stdout", &error))
-        }
-        _ => Ok(Exit::Done),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::io(Exit::Usage, "cannot write to stdout", &error)),
     }
 }
 

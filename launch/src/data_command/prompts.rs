@@ -5,9 +5,8 @@ use titan_datasets::shards::Document;
 use titan_datasets::{Cursor, OrderIdentity, PromptId, Prompts};
 use titan_recipes::Recipe;
 
-use super::show::{place_of, push_json, show_documents, text_of, write_cursor};
+use super::show::{Output, documents, place_of, push_json, steps_of, text_of, write_cursor};
 use crate::cli::ShowDataArgs;
-use crate::console::print_document;
 use crate::data::{Prepared, failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -36,6 +35,7 @@ pub(super) fn show(
     recipe: &Recipe,
     prepared: &Prepared,
     per_step: u64,
+    output: &Output<'_>,
 ) -> Result<Exit, Failure> {
     let (sources, seed) = (prepared.sources(), *recipe.training.seed);
     let prompts = Prompts::open(&sources, seed, per_step).map_err(|error| failure(&error))?;
@@ -44,50 +44,60 @@ pub(super) fn show(
     // Prompts are not cut, so there is no length that the order depends on.
     let identity = OrderIdentity::new(seed, 0, parts.collect());
     let start = place_of(args, &identity)?;
-    let mut out = String::new();
     if args.steps.is_none() {
+        let mut out = String::new();
         for (number, source) in sources.iter().enumerate() {
             if !args.json {
                 let count = words::plural(prompts.prompts_of(number), "prompt");
                 out.push_str(&format!("{}: {count}\n", source.name));
             }
         }
-        for ready in &prepared.training {
-            show_documents(args, &ready.folder, Some(&prepared.tokenizer), &mut out)?;
+        output.print(&out)?;
+        if !documents(args, prepared, output)? {
+            return output.end();
         }
     }
-    let (first, last) = args.steps.unwrap_or((1, 1));
-    for step in first..=last {
-        let first_prompt = start + (step - 1) * per_step;
-        let taken = (first_prompt..first_prompt + per_step).map(|place| read(&prompts, place));
-        let taken: Vec<PromptLine> = taken.collect::<Result<_, _>>()?;
-        if args.json {
-            if args.steps.is_some() {
-                push_json(
-                    &mut out,
-                    &StepLine { event: "step", step, first_prompt, prompts: taken },
-                )?;
+    let (first, last) = steps_of(args, (u64::MAX - start) / per_step)?;
+    if args.steps.is_some() || !args.json {
+        for number in first..=last {
+            let text =
+                step(args, &prompts, number, start + (number - 1) * per_step, per_step, prepared)?;
+            if !output.print(&text)? {
+                return output.end();
             }
-            continue;
-        }
-        out.push_str(&format!("\nstep {step}: {}\n", words::plural(per_step, "prompt")));
-        for PromptLine { id, tokens, extra } in &taken {
-            let PromptId { source, epoch, document } = id;
-            out.push_str(&format!(
-                "prompt {document} of source {}, epoch {}\n",
-                source + 1,
-                epoch + 1
-            ));
-            out.push_str(&text_of(tokens, Some(&prepared.tokenizer))?);
-            out.push_str(&format!("  {}\n", extra.as_deref().unwrap_or("{}")));
         }
     }
-    print_document(&out)?;
     if let Some(path) = &args.write_cursor {
         let samples = args.steps.map_or(start, |(_, last)| start + last * per_step);
         write_cursor(path, &Cursor { samples, order: identity })?;
     }
     Ok(Exit::Done)
+}
+
+/// The prompts of a step.
+fn step(
+    args: &ShowDataArgs,
+    prompts: &Prompts,
+    step: u64,
+    first_prompt: u64,
+    per_step: u64,
+    prepared: &Prepared,
+) -> Result<String, Failure> {
+    let mut out = String::new();
+    let taken = (first_prompt..first_prompt + per_step).map(|place| read(prompts, place));
+    let taken: Vec<PromptLine> = taken.collect::<Result<_, _>>()?;
+    if args.json {
+        push_json(&mut out, &StepLine { event: "step", step, first_prompt, prompts: taken })?;
+        return Ok(out);
+    }
+    out.push_str(&format!("\nstep {step}: {}\n", words::plural(per_step, "prompt")));
+    for PromptLine { id, tokens, extra } in &taken {
+        let PromptId { source, epoch, document } = id;
+        out.push_str(&format!("prompt {document} of source {}, epoch {}\n", source + 1, epoch + 1));
+        out.push_str(&text_of(tokens, Some(&prepared.tokenizer))?);
+        out.push_str(&format!("  {}\n", extra.as_deref().unwrap_or("{}")));
+    }
+    Ok(out)
 }
 
 fn read(prompts: &Prompts, place: u64) -> Result<PromptLine, Failure> {

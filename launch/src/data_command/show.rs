@@ -1,6 +1,7 @@
 //! `titan-tpu data show`.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use titan_datasets::shards::{Document, ShardIndex, SplitReader};
@@ -11,7 +12,7 @@ use titan_recipes::{Layout, Loaded, Overrides, Purpose};
 
 use super::prompts;
 use crate::cli::ShowDataArgs;
-use crate::console::{Console, Style, print_document};
+use crate::console::{Console, Style, print_part};
 use crate::data::{self, Prepared, failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -26,9 +27,16 @@ const ROWS: usize = 4;
 pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
     let stop = crate::train::signals::cancellation()?;
     let console = Console::new(Style::choose(args.json));
+    let output = Output { stop: &stop };
     if let Some(folder) = data::shards_at(&args.what.to_string_lossy(), &console, &stop)? {
         console.flush();
-        return of_shards(args, &folder);
+        return of_shards(args, &folder, &output);
+    }
+    if args.tokenizer.is_some() {
+        let text = "--tokenizer is for a folder of shards; a recipe names its tokenizer itself";
+        return Err(
+            Failure::new(Exit::Usage, text).help("write --set data.tokenizer=tokenizer.json")
+        );
     }
     let devices = args.devices.map(|devices| ("--devices", format!("hardware.devices={devices}")));
     let overrides: Overrides = recipe_command::overrides(&args.set, devices.into_iter().collect());
@@ -37,32 +45,65 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
     let prepared = data::prepare(&recipe, &console, &stop)?;
     console.flush();
     if let Some(rl) = &recipe.rl {
-        return prompts::show(args, &recipe, &prepared, *rl.prompts_per_step);
+        return prompts::show(args, &recipe, &prepared, *rl.prompts_per_step, &output);
     }
     let sources = prepared.sources();
     let samples = open(&sources, &layout, *recipe.training.seed)?;
-    let mut out = String::new();
     let identity = identity(&prepared, &samples, *recipe.training.seed, layout.sequence_length);
     if args.steps.is_none() {
+        let mut out = String::new();
         summary(args, &prepared, &samples, &sources, &mut out)?;
-        for ready in &prepared.training {
-            show_documents(args, &ready.folder, Some(&prepared.tokenizer), &mut out)?;
+        output.print(&out)?;
+        if !documents(args, &prepared, &output)? {
+            return output.end();
         }
     }
     let start = place_of(args, &identity)?;
-    let steps = args.steps.unwrap_or((1, 1));
     let plan = BatchPlan { first_sample: start, ..plan(&layout) };
+    let (first, last) = steps_of(args, plan.last_step().saturating_add(1))?;
     if args.steps.is_some() || !args.json {
-        batches(args, &samples, &plan, steps, &prepared.tokenizer, &mut out)?;
+        for step in first..=last {
+            let text = batch(args, &samples, &plan, step, &prepared.tokenizer)?;
+            if !output.print(&text)? {
+                return output.end();
+            }
+        }
     }
-    print_document(&out)?;
     if let Some(path) = &args.write_cursor {
         // Without --steps, the batch that is shown is a preview.
         let samples = args.steps.map_or(start, |(_, last)| plan.samples_before(last));
-        let cursor = Cursor { samples, order: identity };
-        write_cursor(path, &cursor)?;
+        write_cursor(path, &Cursor { samples, order: identity })?;
     }
     Ok(Exit::Done)
+}
+
+/// The steps to show, from 1; the first one where none are asked for.
+pub(super) fn steps_of(args: &ShowDataArgs, most: u64) -> Result<(u64, u64), Failure> {
+    let (first, last) = args.steps.unwrap_or((1, 1));
+    if last <= most {
+        return Ok((first, last));
+    }
+    Err(Failure::new(
+        Exit::Usage,
+        format!("--steps {first}..{last}: no run has more than {most} steps"),
+    ))
+}
+
+/// Where steps are printed, one by one: there can be any number of them.
+pub(super) struct Output<'a> {
+    stop: &'a AtomicBool,
+}
+
+impl Output<'_> {
+    /// Prints a part, and says whether to go on.
+    pub(super) fn print(&self, text: &str) -> Result<bool, Failure> {
+        Ok(print_part(text)? && !self.stop.load(Ordering::Relaxed))
+    }
+
+    /// How a command ends that does not go on: a reader that has seen enough is no failure.
+    pub(super) fn end(&self) -> Result<Exit, Failure> {
+        Ok(if self.stop.load(Ordering::Relaxed) { Exit::Stopped } else { Exit::Done })
+    }
 }
 
 fn open(sources: &[SourceConfig], layout: &Layout, seed: u64) -> Result<Samples, Failure> {
@@ -171,13 +212,24 @@ fn summary(
 struct DocumentLine<'a> {
     event: &'static str,
     document: u64,
-    tokens: &'a [i64],
+    tokens: &'a [i32],
     text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extra: Option<&'a str>,
 }
 
-fn of_shards(args: &ShowDataArgs, folder: &Path) -> Result<Exit, Failure> {
+fn of_shards(args: &ShowDataArgs, folder: &Path, output: &Output<'_>) -> Result<Exit, Failure> {
+    let only_of_recipes = [
+        ("--steps", args.steps.is_some()),
+        ("--cursor", args.cursor.is_some()),
+        ("--write-cursor", args.write_cursor.is_some()),
+        ("--devices", args.devices.is_some()),
+        ("--set", !args.set.is_empty()),
+    ];
+    if let Some((flag, _)) = only_of_recipes.iter().find(|(_, is_used)| *is_used) {
+        let text = format!("{flag} needs a recipe, and {} is a folder of shards", folder.display());
+        return Err(Failure::new(Exit::Usage, text).help("name a recipe that has it as a source"));
+    }
     let index = ShardIndex::read(folder).map_err(|error| failure(&error))?;
     let tokenizer = match &args.tokenizer {
         Some(path) => {
@@ -206,47 +258,67 @@ fn of_shards(args: &ShowDataArgs, folder: &Path) -> Result<Exit, Failure> {
     }
     let can_decode = args.tokenizer.is_some() || index.tokenizer.fingerprint.is_none();
     let decoder = can_decode.then_some(&tokenizer);
-    show_documents(args, folder, decoder, &mut out)?;
-    print_document(&out)
+    if output.print(&out)? {
+        show_documents(args, folder, decoder, output)?;
+    }
+    output.end()
 }
 
-pub(super) fn show_documents(
+/// Prints documents of each source, and says whether to go on.
+pub(super) fn documents(
+    args: &ShowDataArgs,
+    prepared: &Prepared,
+    output: &Output<'_>,
+) -> Result<bool, Failure> {
+    for ready in &prepared.training {
+        if !show_documents(args, &ready.folder, Some(&prepared.tokenizer), output)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Prints documents, and says whether to go on.
+fn show_documents(
     args: &ShowDataArgs,
     folder: &Path,
     tokenizer: Option<&Tokenizer>,
-    out: &mut String,
-) -> Result<(), Failure> {
+    output: &Output<'_>,
+) -> Result<bool, Failure> {
     let reader = SplitReader::open(folder, &args.split).map_err(|error| failure(&error))?;
     let last = args.first.saturating_add(args.documents).min(reader.documents());
     for number in args.first..last {
-        let Document { tokens, extra } =
-            reader.document(number).map_err(|error| failure(&error))?;
-        if args.json {
-            let ids: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
-            push_json(
-                out,
-                &DocumentLine {
-                    event: "document",
-                    document: number,
-                    tokens: &ids,
-                    text: tokenizer
-                        .map(|tokenizer| decode(tokenizer, &plain(&tokens)))
-                        .transpose()?,
-                    extra: extra.as_deref(),
-                },
-            )?;
-            continue;
-        }
-        out.push_str(&format!(
-            "\ndocument {number}, {}\n",
-            words::plural(tokens.len() as u64, "token")
-        ));
-        out.push_str(&text_of(&tokens, tokenizer)?);
-        if let Some(extra) = extra {
-            out.push_str(&format!("  {extra}\n"));
+        let document = reader.document(number).map_err(|error| failure(&error))?;
+        if !output.print(&document_text(args, number, &document, tokenizer)?)? {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+fn document_text(
+    args: &ShowDataArgs,
+    number: u64,
+    Document { tokens, extra }: &Document,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<String, Failure> {
+    let mut out = String::new();
+    if args.json {
+        let text = tokenizer.map(|tokenizer| decode(tokenizer, &plain(tokens))).transpose()?;
+        let extra = extra.as_deref();
+        let line = DocumentLine { event: "document", document: number, tokens, text, extra };
+        push_json(&mut out, &line)?;
+        return Ok(out);
+    }
+    out.push_str(&format!(
+        "\ndocument {number}, {}\n",
+        words::plural(tokens.len() as u64, "token")
+    ));
+    out.push_str(&text_of(tokens, tokenizer)?);
+    if let Some(extra) = extra {
+        out.push_str(&format!("  {extra}\n"));
+    }
+    Ok(out)
 }
 
 /// Ids without the mark of those that are not learned.
@@ -303,46 +375,44 @@ struct RowLine {
     tokens: Vec<i32>,
 }
 
-/// The batches of steps, which begin at the first sample of `plan`.
-fn batches(
+/// The batch of a step, from 1 for that which begins at the first sample of `plan`.
+fn batch(
     args: &ShowDataArgs,
     samples: &Samples,
     plan: &BatchPlan,
-    (first, last): (u64, u64),
+    step: u64,
     tokenizer: &Tokenizer,
-    out: &mut String,
-) -> Result<(), Failure> {
-    for step in first..=last {
-        let rows = rows(samples, plan, step - 1).map_err(|error| failure(&error))?;
-        if args.json {
-            let first_sample = plan.samples_before(step - 1);
-            push_json(out, &StepLine { event: "step", step, first_sample, rows })?;
-            continue;
-        }
-        out.push_str(&format!(
-            "\nstep {step}: {} of {} tokens, {} for each of {}\n",
-            words::plural(plan.global_batch, "sequence"),
-            samples.row_len() - 1,
-            plan.accumulation * plan.local_batch,
-            words::plural(plan.data_parallel_degree, "data-parallel rank"),
-        ));
-        for row in rows.iter().take(ROWS) {
-            let SampleId { source, epoch, sample } = row.id;
-            out.push_str(&format!(
-                "rank {}, micro-step {}, row {}: sample {sample} of source {}, epoch {}\n{}",
-                row.rank,
-                row.micro_step,
-                row.row,
-                source + 1,
-                epoch + 1,
-                text_of(&row.tokens, Some(tokenizer))?,
-            ));
-        }
-        if rows.len() > ROWS {
-            out.push_str(&format!("and {} more rows\n", rows.len() - ROWS));
-        }
+) -> Result<String, Failure> {
+    let mut out = String::new();
+    let rows = rows(samples, plan, step - 1).map_err(|error| failure(&error))?;
+    if args.json {
+        let first_sample = plan.samples_before(step - 1);
+        push_json(&mut out, &StepLine { event: "step", step, first_sample, rows })?;
+        return Ok(out);
     }
-    Ok(())
+    out.push_str(&format!(
+        "\nstep {step}: {} of {} tokens, {} for each of {}\n",
+        words::plural(plan.global_batch, "sequence"),
+        samples.row_len() - 1,
+        plan.accumulation * plan.local_batch,
+        words::plural(plan.data_parallel_degree, "data-parallel rank"),
+    ));
+    for row in rows.iter().take(ROWS) {
+        let SampleId { source, epoch, sample } = row.id;
+        out.push_str(&format!(
+            "rank {}, micro-step {}, row {}: sample {sample} of source {}, epoch {}\n{}",
+            row.rank,
+            row.micro_step,
+            row.row,
+            source + 1,
+            epoch + 1,
+            text_of(&row.tokens, Some(tokenizer))?,
+        ));
+    }
+    if rows.len() > ROWS {
+        out.push_str(&format!("and {} more rows\n", rows.len() - ROWS));
+    }
+    Ok(out)
 }
 
 /// All rows of a step, in the order of their places in the run.

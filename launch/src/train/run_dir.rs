@@ -4,7 +4,9 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
@@ -183,7 +185,7 @@ pub(crate) fn host_name() -> String {
 }
 
 fn run_id(name: &str) -> Result<String, Failure> {
-    let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
+    let time = DateTime::<Utc>::from(SystemTime::now()).format("%Y%m%d-%H%M%S");
     Ok(format!("{name}-{time}-{:04x}", random()?))
 }
 

@@ -198,3 +198,50 @@ fn resume_at_an_epoch_boundary_does_no_work_and_reports_success() {
     assert_eq!((&end["exit_code"], &end["final_step"]), (&0.into(), &6.into()));
     assert_eq!(floats(&data.bench.metrics("out"), "step"), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
 }
+
+/// Steps are printed as they are read: any number of them takes no memory, and a reader may see enough.
+#[test]
+fn steps_without_end_fill_the_memory() {
+    let data = Data::new();
+    let line = "ulimit -v 2000000; exec \"$@\" | head -c 3000000 | wc -c";
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", line, "bash", env!("CARGO_BIN_EXE_titan-tpu")]);
+    command.args(["data", "show", "r.toml", "--steps", "1..100000000000", "--json"]);
+    command.current_dir(data.path("")).env("TITAN_DATA_CACHE", data.path("tokens"));
+    let done = crate::support::Running::start(command).wait_for(super::LIMIT).expect(0);
+    assert_eq!(done.stdout.trim(), "3000000");
+    // Ctrl-C ends it too.
+    let run = data.start(&[
+        "data",
+        "show",
+        "r.toml",
+        "--steps",
+        "1..100000000000",
+        "--json",
+        "--write-cursor",
+        "c",
+    ]);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    run.signal("INT");
+    run.wait().expect(75);
+    assert!(!data.path("c").exists(), "a cursor was written for steps that were not shown");
+    data.run(&["data", "show", "r.toml", "--steps", "18446744073709551615"])
+        .expect(2)
+        .says(&["no run has more than"]);
+}
+
+#[test]
+fn flags_that_do_nothing_are_refused() {
+    let data = Data::new();
+    data.run(&["data", "tokenize", "data.txt", "-o", "s"]).expect(0);
+    for flags in
+        [&["--steps", "1"][..], &["--devices", "2"], &["--set", "a=1"], &["--write-cursor", "c"]]
+    {
+        data.run(&[&["data", "show", "s"][..], flags].concat())
+            .expect(2)
+            .says(&[flags[0], "needs a recipe"]);
+    }
+    data.run(&["data", "show", "r.toml", "--tokenizer", "t.json"])
+        .expect(2)
+        .says(&["data.tokenizer"]);
+}
