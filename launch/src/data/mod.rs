@@ -31,6 +31,8 @@ pub(crate) struct Ready {
     pub(crate) name: String,
     /// The folder of the shards.
     pub(crate) folder: PathBuf,
+    /// The split of them that is read.
+    pub(crate) split: String,
     pub(crate) index: ShardIndex,
     pub(crate) weight: Option<f64>,
 }
@@ -58,7 +60,7 @@ impl Prepared {
     pub(crate) fn sources(&self) -> Vec<SourceConfig> {
         let of = |ready: &[Ready]| SourceConfig {
             name: ready.iter().map(|ready| ready.name.as_str()).collect::<Vec<_>>().join(", "),
-            splits: splits(ready, TRAIN),
+            splits: splits(ready),
             weight: ready.first().and_then(|ready| ready.weight).unwrap_or(1.0),
         };
         self.streams().into_iter().map(of).collect()
@@ -66,7 +68,7 @@ impl Prepared {
 
     /// The content of each of [`sources`](Self::sources).
     pub(crate) fn fingerprints(&self) -> Vec<String> {
-        let of = |ready: &Ready| Some(ready.index.splits.get(TRAIN)?.fingerprint.clone());
+        let of = |ready: &Ready| Some(ready.index.splits.get(&ready.split)?.fingerprint.clone());
         self.streams().into_iter().map(|all| joined(all.iter().filter_map(of).collect())).collect()
     }
 
@@ -87,16 +89,25 @@ impl Prepared {
 
     /// What a validation reads.
     pub(crate) fn validation_splits(&self) -> Vec<SplitPath> {
-        if self.holds_out {
-            splits(&self.training, VALIDATION)
-        } else {
-            splits(&self.validation, TRAIN)
+        if !self.holds_out {
+            return splits(&self.validation);
+        }
+        let held_out = splits(&self.training).into_iter();
+        held_out.map(|split| SplitPath { split: VALIDATION.to_owned(), ..split }).collect()
+    }
+
+    /// What `train` or `validation` stands for.
+    pub(crate) fn splits_of(&self, name: &str) -> Option<Vec<SplitPath>> {
+        match name {
+            TRAIN => Some(splits(&self.training)),
+            VALIDATION => Some(self.validation_splits()).filter(|splits| !splits.is_empty()),
+            _ => None,
         }
     }
 }
 
-fn splits(ready: &[Ready], split: &str) -> Vec<SplitPath> {
-    let of = |ready: &Ready| SplitPath { folder: ready.folder.clone(), split: split.to_owned() };
+fn splits(ready: &[Ready]) -> Vec<SplitPath> {
+    let of = |ready: &Ready| SplitPath { folder: ready.folder.clone(), split: ready.split.clone() };
     ready.iter().map(of).collect()
 }
 
@@ -163,8 +174,17 @@ impl Preparing<'_> {
         address(&source.path)?;
         if let Some(folder) = shards_at(&source_path(source), self.console, self.stop)? {
             let index = ShardIndex::read(&folder).map_err(|error| failure(&error))?;
-            shards::suits(self.recipe, &self.tokenizer.facts(), &folder, &index, fraction)?;
-            return Ok(Ready { name, folder, index, weight });
+            let (recipe, tokenizer) = (self.recipe, self.tokenizer.facts());
+            let named = shards::Named {
+                recipe,
+                tokenizer,
+                source,
+                folder: &folder,
+                index: &index,
+                fraction,
+            };
+            named.check()?;
+            return Ok(Ready { name, folder, split: source.split.value.clone(), index, weight });
         }
         let spec = spec(source);
         let inputs = find(&spec).map_err(|error| failure(&error.into()))?;
@@ -192,7 +212,8 @@ impl Preparing<'_> {
             self.console.progress(text, Some(progress.fraction));
         };
         let outcome = tokenize(&job, self.stop, &mut report).map_err(|error| failure(&error))?;
-        Ok(Ready { name, folder: job.output, index: outcome.index, weight })
+        let split = TRAIN.to_owned();
+        Ok(Ready { name, folder: job.output, split, index: outcome.index, weight })
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use titan_datasets::shards::{Document, ShardIndex, SplitReader};
 use titan_datasets::{
-    BatchPlan, Cursor, OrderIdentity, SampleId, Samples, SourceConfig, TokenAccount, Tokenizer,
+    BatchPlan, Cursor, OrderIdentity, SampleId, Samples, SourceConfig, SplitPath, TokenAccount,
+    Tokenizer,
 };
 use titan_recipes::{Layout, Loaded, Overrides, Purpose};
 
@@ -231,11 +232,11 @@ fn of_shards(args: &ShowDataArgs, folder: &Path, output: &Output<'_>) -> Result<
         return Err(Failure::new(Exit::Usage, text).help("name a recipe that has it as a source"));
     }
     let index = ShardIndex::read(folder).map_err(|error| failure(&error))?;
-    let tokenizer = match &args.tokenizer {
-        Some(path) => {
+    let tokenizer = match args.tokenizer.as_deref() {
+        Some(path) if path != Path::new("bytes") => {
             Tokenizer::read(path, index.tokenizer.largest_id).map_err(|error| failure(&error))?
         }
-        None => Tokenizer::Bytes,
+        _ => Tokenizer::Bytes,
     };
     if args.tokenizer.is_some() && tokenizer.facts().fingerprint != index.tokenizer.fingerprint {
         let text =
@@ -259,7 +260,7 @@ fn of_shards(args: &ShowDataArgs, folder: &Path, output: &Output<'_>) -> Result<
     let can_decode = args.tokenizer.is_some() || index.tokenizer.fingerprint.is_none();
     let decoder = can_decode.then_some(&tokenizer);
     if output.print(&out)? {
-        show_documents(args, folder, decoder, output)?;
+        show_documents(args, folder, &args.split, decoder, output)?;
     }
     output.end()
 }
@@ -270,8 +271,13 @@ pub(super) fn documents(
     prepared: &Prepared,
     output: &Output<'_>,
 ) -> Result<bool, Failure> {
-    for ready in &prepared.training {
-        if !show_documents(args, &ready.folder, Some(&prepared.tokenizer), output)? {
+    let Some(splits) = prepared.splits_of(&args.split) else {
+        let text = format!("--split {}: the recipe has no such data", args.split);
+        return Err(Failure::new(Exit::Usage, text)
+            .help("write train, or validation if the recipe has [validation]"));
+    };
+    for SplitPath { folder, split } in &splits {
+        if !show_documents(args, folder, split, Some(&prepared.tokenizer), output)? {
             return Ok(false);
         }
     }
@@ -282,10 +288,11 @@ pub(super) fn documents(
 fn show_documents(
     args: &ShowDataArgs,
     folder: &Path,
+    split: &str,
     tokenizer: Option<&Tokenizer>,
     output: &Output<'_>,
 ) -> Result<bool, Failure> {
-    let reader = SplitReader::open(folder, &args.split).map_err(|error| failure(&error))?;
+    let reader = SplitReader::open(folder, split).map_err(|error| failure(&error))?;
     let last = args.first.saturating_add(args.documents).min(reader.documents());
     for number in args.first..last {
         let document = reader.document(number).map_err(|error| failure(&error))?;

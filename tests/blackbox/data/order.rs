@@ -221,7 +221,7 @@ fn steps_without_end_fill_the_memory() {
         "--write-cursor",
         "c",
     ]);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     run.signal("INT");
     run.wait().expect(75);
     assert!(!data.path("c").exists(), "a cursor was written for steps that were not shown");
