@@ -43,8 +43,17 @@ impl OrderIdentity {
         };
         differ("the version of the order", self.version.into(), now.version.into());
         differ("training.seed", self.seed, now.seed);
-        differ("training.sequence_length", self.sequence_length, now.sequence_length);
-        differ("the number of sources", self.sources.len() as u64, now.sources.len() as u64);
+        // Of prompts there is none.
+        match (self.sequence_length, now.sequence_length) {
+            (then, now) if then == now => {}
+            (0, _) => found.push("it is of prompts, and this is text".to_owned()),
+            (_, 0) => found.push("it is of text, and these are prompts".to_owned()),
+            (then, now) => found.push(format!("training.sequence_length was {then} and is {now}")),
+        }
+        let (then, len) = (self.sources.len(), now.sources.len());
+        if then != len {
+            found.push(format!("the number of sources was {then} and is {len}"));
+        }
         for (number, (then, now)) in self.sources.iter().zip(&now.sources).enumerate() {
             let number = number + 1;
             if then.0 != now.0 {

@@ -20,11 +20,11 @@ pub enum Error {
     NoFiles,
 
     /// The file system refused.
-    #[error("{}: cannot {action} this data file: {error}", path.display())]
+    #[error("{}: cannot {action} this {}: {error}", path.display(), object(action))]
     Io {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
-        /// What was tried: "find", "open", "read".
+        /// What was tried: "find", "open", "read", "make", "write", "remove".
         action: &'static str,
         /// What the system said.
         error: io::Error,
@@ -119,7 +119,8 @@ pub enum Error {
     /// A part of a shard that is not what was written.
     #[error(
         "{}: the {bytes} bytes from offset {offset} on are not what was written there; copy the file again, or make the \
-         shards again with titan-tpu data tokenize (titan-tpu data verify lists all such places)",
+         shards again (of those in the cache remove the folder: the next command makes them anew); \
+         titan-tpu data verify lists all such places",
         path.display()
     )]
     Corrupt {
@@ -289,6 +290,15 @@ impl Error {
             *name = Some(sources[number].name.clone());
         }
         self
+    }
+}
+
+/// What an action is done to: folders are made, files of shards are written.
+fn object(action: &str) -> &'static str {
+    match action {
+        "make" => "folder",
+        "write" | "remove" => "file",
+        _ => "data file",
     }
 }
 

@@ -9,7 +9,6 @@ use tokenizers::pipeline::encode_options::Override;
 use tokenizers::tokenizer::pipeline::encode_options::EncodeOptions;
 use tokenizers::{canonicalize_str, from_json};
 
-use crate::files::io_error;
 use crate::shards::TokenizerFacts;
 use crate::{Error, Fingerprint, Result};
 
@@ -38,7 +37,8 @@ impl Tokenizer {
     /// # Errors
     /// The file cannot be read. What the library cannot do with it is said by its first use.
     pub fn read(path: &Path, largest_id: u32) -> Result<Self> {
-        let content = std::fs::read(path).map_err(|error| io_error(path, "read", error))?;
+        let content = std::fs::read(path)
+            .map_err(|error| Error::Tokenizer { path: path.to_owned(), why: error.to_string() })?;
         // Files saved after training on short texts ask for truncation: here no token may be lost.
         let options = EncodeOptions {
             padding: Override::Off,

@@ -78,7 +78,7 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "ACCELERATOR[:TOPOLOGY]")]
     pub(crate) target: Option<String>,
     /// Number of slices, each with a replica of the model.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) slices: Option<u64>,
 }
 
@@ -260,16 +260,16 @@ pub(crate) struct TokenizeArgs {
     #[arg(long, value_name = "TOKEN", default_value = "auto")]
     pub(crate) document_end: String,
     /// The share of the documents that is held out for validation, chosen by the hash of their text.
-    #[arg(long, value_name = "X", default_value = "0", value_parser = fraction)]
+    #[arg(long, value_name = "X", default_value = "0", value_parser = fraction, allow_negative_numbers = true)]
     pub(crate) validation_fraction: f64,
     /// What happens at a record that cannot be used.
     #[arg(long, value_enum, default_value = "fail")]
     pub(crate) on_bad_record: BadRecordArg,
     /// A shard ends with the document that brings it to this many tokens.
-    #[arg(long, value_name = "N", default_value_t = crate::data::SHARD_TOKENS, value_parser = clap::value_parser!(u64).range(1..=1 << 34))]
+    #[arg(long, value_name = "N", default_value_t = crate::data::SHARD_TOKENS, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1 << 34))]
     pub(crate) shard_tokens: u64,
     /// Threads that tokenize [default: all cores].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) threads: Option<u64>,
     /// Print one JSON object on stdout.
     #[arg(long)]
@@ -296,15 +296,16 @@ pub(crate) struct ShowDataArgs {
     #[arg(long, value_name = "NAME", default_value = "train")]
     pub(crate) split: String,
     /// How many documents.
-    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(long, value_name = "N", default_value = "3", allow_negative_numbers = true)]
     pub(crate) documents: u64,
     /// The first document, from 0.
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
     pub(crate) first: u64,
     /// Steps whose batches are shown, from 1: one (7) or several (7..9) [default: 1].
-    #[arg(long, value_name = "STEPS", value_parser = steps)]
+    #[arg(long, value_name = "STEPS", value_parser = steps, allow_negative_numbers = true)]
     pub(crate) steps: Option<(u64, u64)>,
-    /// Go on from a place in the data, as a checkpoint has it: a file that --write-cursor wrote.
+    /// Go on from a place in the data, as a checkpoint has it: a file that --write-cursor wrote. --steps counts from
+    /// there on.
     #[arg(long, value_name = "FILE")]
     pub(crate) cursor: Option<PathBuf>,
     /// Write the place after the last step that is shown.

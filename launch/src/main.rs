@@ -27,6 +27,7 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     report_panics_as_bugs();
+    train::signals::let_large_writes_fail();
     let exit = match panic::catch_unwind(|| run(Cli::parse())) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {

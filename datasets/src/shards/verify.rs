@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::index::shard_path;
 use super::{BLOCK, DOCUMENTS, DataKind, Shard, ShardIndex, Split, TOKENS};
-use crate::{Fingerprint, Result};
+use crate::tokenize::{JOB, read_json};
+use crate::{Error, Fingerprint, JobFacts, Result};
 
 /// A part of a file that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,13 +38,18 @@ pub struct Findings {
 /// Reads all files of `folder` and compares them with their hashes; `progress` is told the bytes of each read.
 ///
 /// # Errors
-/// The index cannot be read. Everything else is a finding.
+/// The index cannot be read, or [`Error::Stopped`] once `stop` is set. Everything else is a finding.
 pub fn verify_shards(
     folder: &Path,
+    stop: &AtomicBool,
     mut progress: impl FnMut(u64),
 ) -> Result<(ShardIndex, Findings)> {
     let index = ShardIndex::read(folder)?;
-    let found = verify_files(folder, &index, &mut progress);
+    let mut found = verify_files(folder, &index, stop, &mut progress)?;
+    if let Err(Error::BadIndex { path, why }) = read_json::<JobFacts>(&folder.join(JOB)) {
+        let what = format!("says no more what the shards were made from: {why}");
+        found.bad.push(BadBlock { path, offset: None, what });
+    }
     Ok((index, found))
 }
 
@@ -50,12 +57,16 @@ pub fn verify_shards(
 pub(crate) fn verify_files(
     folder: &Path,
     index: &ShardIndex,
+    stop: &AtomicBool,
     progress: &mut dyn FnMut(u64),
-) -> Findings {
-    let mut check = Check { folder, index, found: Findings::default(), progress };
+) -> Result<Findings> {
+    let mut check = Check { folder, index, found: Findings::default(), stop, progress };
     for (name, split) in &index.splits {
         for shard in &split.shards {
             check.shard(shard, split);
+            if check.is_stopped() {
+                return Err(Error::Stopped);
+            }
         }
         if Split::fingerprint_of(&split.shards) != split.fingerprint {
             let what = format!(
@@ -64,17 +75,22 @@ pub(crate) fn verify_files(
             check.bad(folder.join(super::INDEX), None, what);
         }
     }
-    check.found
+    Ok(check.found)
 }
 
 struct Check<'a> {
     folder: &'a Path,
     index: &'a ShardIndex,
     found: Findings,
+    stop: &'a AtomicBool,
     progress: &'a mut dyn FnMut(u64),
 }
 
 impl Check<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     fn bad(&mut self, path: PathBuf, offset: Option<u64>, what: impl Into<String>) {
         self.found.bad.push(BadBlock { path, offset, what: what.into() });
     }
@@ -156,6 +172,9 @@ impl Check<'_> {
         }
         let mut block = vec![0; BLOCK as usize];
         for (number, hash) in hashes.iter().enumerate() {
+            if self.is_stopped() {
+                return;
+            }
             let offset = number as u64 * BLOCK;
             let content = &mut block[..(bytes - offset).min(BLOCK) as usize];
             if let Err(error) = file.read_exact(content) {

@@ -159,7 +159,8 @@ pub(super) fn drop_byte_order_mark(feed: &mut Feed, text: &mut Vec<u8>) -> Resul
 /// The record that cannot be decompressed.
 pub(super) fn truncated(place: Place, detail: &str) -> BadRecord {
     let detail = format!(
-        "decompression stopped at byte {} of the text: {detail}; download or compress it again",
+        "decompression stopped at byte {} of the text: {detail}; the file is damaged, cut off, or has something behind its \
+         end: download or compress it again",
         place.offset
     );
     BadRecord::new(place, Reason::Truncated, detail)

@@ -16,6 +16,11 @@ use super::{Input, Origin, ReadError, Result};
 /// The file system.
 pub(super) struct Local;
 
+/// Also below a file there is nothing.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 impl Tree for Local {
     fn name(&self, path: &Path) -> String {
         path.to_string_lossy().into_owned()
@@ -26,7 +31,7 @@ impl Tree for Local {
         match fs::metadata(here_if_empty(path)) {
             Ok(found) if found.is_dir() => Ok(Some(Kind::Folder)),
             Ok(_) => Ok(Some(Kind::File)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if is_missing(&error) => {
                 if fs::symlink_metadata(path).is_ok() {
                     let action = "find what this link leads to as";
                     return Err(ReadError::io(&name, action, error).into());

@@ -13,7 +13,8 @@ use crate::files::io_error;
 use crate::shards::{ShardIndex, TRAIN, VALIDATION};
 use crate::{Error, Result};
 
-const JOB: &str = "job.json";
+/// What the shards were made from.
+pub(crate) const JOB: &str = "job.json";
 pub(super) const PROGRESS: &str = "progress.json";
 pub(super) const SKIPPED: &str = "skipped.jsonl";
 const LOCK: &str = "lock";
@@ -37,8 +38,8 @@ fn is_of(job: &Job) -> Result<bool> {
         return Ok(true);
     }
     let why = format!(
-        "the folder has shards of another job: {} differ; name a new folder, or remove this one",
-        differences.join(", ")
+        "the folder has shards of another job, which differs in {}; name a new folder, or remove this one",
+        differences.join(" and ")
     );
     Err(other(&job.output, why))
 }
@@ -72,7 +73,7 @@ fn lock(job: &Job, stop: &AtomicBool) -> Result<File> {
         // Whoever has met a bad record clears the folder.
         std::fs::create_dir_all(&job.output)
             .map_err(|error| io_error(&job.output, "make", error))?;
-        let file = File::create(&path).map_err(|error| io_error(&path, "make", error))?;
+        let file = File::create(&path).map_err(|error| io_error(&path, "write", error))?;
         if file.try_lock().is_ok() {
             // The file may have been removed, and made anew by another process, since it was opened.
             let is_same =
@@ -96,14 +97,15 @@ fn lock(job: &Job, stop: &AtomicBool) -> Result<File> {
 /// The folder of the output, locked.
 pub(super) struct Folder<'a> {
     pub(super) path: &'a Path,
-    was_made: bool,
+    /// Folders that were not there before, the innermost first.
+    made: Vec<&'a Path>,
     _lock: File,
 }
 
 impl<'a> Folder<'a> {
     pub(super) fn open(job: &'a Job, stop: &AtomicBool) -> Result<Self> {
         let path = job.output.as_path();
-        let was_made = !path.exists();
+        let made = path.ancestors().take_while(|folder| is_missing(folder)).collect();
         std::fs::create_dir_all(path).map_err(|error| io_error(path, "make", error))?;
         refuse_foreign(path)?;
         let lock = lock(job, stop)?;
@@ -111,7 +113,7 @@ impl<'a> Folder<'a> {
         if !is_of(job)? {
             write_json(&path.join(JOB), &job.facts())?;
         }
-        Ok(Self { path, was_made, _lock: lock })
+        Ok(Self { path, made, _lock: lock })
     }
 
     /// Removes what tokenizing makes, and nothing else. A file that stays is in nobody's way.
@@ -127,10 +129,16 @@ impl<'a> Folder<'a> {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        if self.was_made {
-            let _ = std::fs::remove_dir(self.path);
+        // Those that somebody else has put something in stay.
+        for folder in &self.made {
+            let _ = std::fs::remove_dir(folder);
         }
     }
+}
+
+/// The last ancestor of a relative path is an empty one, which is the working directory.
+fn is_missing(folder: &Path) -> bool {
+    !folder.as_os_str().is_empty() && !folder.exists()
 }
 
 /// Removes what says how far an attempt has come, and files that a kill has left before they had their name.

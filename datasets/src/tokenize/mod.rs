@@ -13,9 +13,11 @@ mod pipeline;
 mod progress;
 mod writer;
 
+pub(crate) use folder::JOB;
 pub use job::{Job, JobFacts, OnBadRecord};
 pub use pipeline::{Outcome, tokenize};
 pub use progress::Progress;
+pub(crate) use progress::read_json;
 
 #[cfg(test)]
 mod tests;

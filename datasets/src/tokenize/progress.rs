@@ -44,12 +44,14 @@ pub(super) struct Saved {
 }
 
 /// Reads a JSON file; `None` if there is none.
-pub(super) fn read_json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
+pub(crate) fn read_json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
     match std::fs::read(path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
             crate::Error::BadIndex { path: path.to_owned(), why: error.to_string() }
         }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        // Below a file there is none either.
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
         Err(error) => Err(io_error(path, "read", error)),
     }
 }

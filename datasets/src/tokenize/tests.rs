@@ -242,7 +242,8 @@ fn a_flipped_bit_is_found_when_it_is_read() {
             "{error}"
         );
     }
-    let (_, findings) = crate::shards::verify_shards(&output, |_| {}).unwrap();
+    let (_, findings) =
+        crate::shards::verify_shards(&output, &AtomicBool::new(false), |_| {}).unwrap();
     assert_eq!(findings.bad.len(), 1);
     assert_eq!(findings.bad[0].offset, Some(65_536));
     // A file of another size is not even opened.

@@ -3,6 +3,7 @@
 use std::io;
 
 use titan_datasets::Error;
+use titan_datasets::source::Error as SourceError;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -13,14 +14,39 @@ pub(crate) fn failure(error: &Error) -> Failure {
     match error {
         Error::Stopped => Failure::new(Exit::Stopped, "stopped while the data was being tokenized")
             .help("the same command goes on where it ended"),
-        Error::Io { error, .. } if is_no_space(error) => Failure::new(Exit::NoSpace, text)
-            .help("the tokens of the data are kept in the cache: set TITAN_DATA_CACHE to a folder on a larger disk"),
+        Error::Io { error, .. } if is_no_space(error) => {
+            Failure::new(Exit::NoSpace, text).help(if error.kind() == io::ErrorKind::StorageFull {
+                "free some space; the same command goes on where it ended"
+            } else {
+                "raise the limit of the system (ulimit -f, quota); the same command goes on where it ended"
+            })
+        }
         Error::BadRecord { .. } => Failure::new(Exit::BadData, text)
             .help("correct it, or write on_bad_record = \"skip\" in [data] to pass over such records"),
-        Error::Tokenizer { .. } | Error::OtherShards { .. } => Failure::new(Exit::Usage, text),
+        Error::Io { action: "make" | "write" | "remove", .. }
+        | Error::Source(SourceError::NothingFound { .. } | SourceError::BadPath { .. })
+        | Error::NoSplit { .. }
+        | Error::Tokenizer { .. }
+        | Error::OtherShards { .. } => Failure::new(Exit::Usage, text),
         Error::TokenizerPanicked { .. } | Error::Misuse { .. } => Failure::new(Exit::Bug, text),
         _ => Failure::new(Exit::BadData, text),
     }
+}
+
+/// As [`failure`], of writing to the cache, which nobody has named on the command line.
+pub(crate) fn cache_failure(error: &Error) -> Failure {
+    let failure = failure(error);
+    let help = match error {
+        Error::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull => {
+            "set TITAN_DATA_CACHE to a folder on a larger disk: it is where the tokens of the data are kept"
+        }
+        Error::Io { action: "make" | "write" | "remove", error, .. } if !is_no_space(error) => {
+            "set TITAN_DATA_CACHE to a folder that can be written: it is where the tokens of the data are kept"
+        }
+        _ => return failure,
+    };
+    let exit = if failure.exit == Exit::Usage { Exit::Environment } else { failure.exit };
+    Failure { exit, help: vec![help.to_owned()], ..failure }
 }
 
 fn is_no_space(error: &io::Error) -> bool {

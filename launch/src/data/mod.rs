@@ -20,6 +20,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::setup::Variables;
 use crate::words;
+use failure::cache_failure;
 pub(crate) use failure::failure;
 
 /// Tokens of a shard unless something else is asked for: 256 MiB to 1 GiB.
@@ -211,7 +212,8 @@ impl Preparing<'_> {
                 format!("tokenizing {name}: {} tokens", words::count(progress.tokens as f64));
             self.console.progress(text, Some(progress.fraction));
         };
-        let outcome = tokenize(&job, self.stop, &mut report).map_err(|error| failure(&error))?;
+        let outcome =
+            tokenize(&job, self.stop, &mut report).map_err(|error| cache_failure(&error))?;
         let split = TRAIN.to_owned();
         Ok(Ready { name, folder: job.output, split, index: outcome.index, weight })
     }
@@ -252,7 +254,8 @@ pub(crate) fn shards_at(
         let text = format!("fetching {path}: {} of {} MB", done / 1_000_000, total / 1_000_000);
         console.progress(text, Some(done as f64 / total.max(1) as f64));
     };
-    remote::fetch_shards(path, &folder, stop, &mut report).map_err(|error| failure(&error))?;
+    remote::fetch_shards(path, &folder, stop, &mut report)
+        .map_err(|error| cache_failure(&error))?;
     Ok(Some(folder))
 }
 

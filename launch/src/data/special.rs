@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use titan_datasets::Tokenizer;
+use titan_datasets::source::remote;
 use titan_recipes::TokenizerFacts;
 use titan_recipes::tables::data::TokenName;
 
@@ -22,6 +23,10 @@ impl Special {
     pub(crate) fn read(name: &str, words: [&str; 2]) -> Result<Self, Failure> {
         if name == "bytes" {
             return Ok(Self { tokenizer: Tokenizer::Bytes, facts: None });
+        }
+        if remote::is_address(name) {
+            let text = format!("--tokenizer {name}: the tokenizer must be a local file");
+            return Err(Failure::new(Exit::Usage, text).help("copy it here and name the copy"));
         }
         let path = Path::new(name);
         // Looking a text up takes longer than all the rest.

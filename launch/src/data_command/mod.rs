@@ -1,5 +1,6 @@
 //! `titan-tpu data`: shards without a run.
 
+mod output;
 mod prompts;
 mod show;
 mod tokenize;

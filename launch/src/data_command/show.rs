@@ -382,6 +382,13 @@ struct RowLine {
     tokens: Vec<i32>,
 }
 
+impl RowLine {
+    /// Whether there are tokens that are not learned.
+    fn has_masked(&self) -> bool {
+        self.tokens.iter().any(|token| *token < 0)
+    }
+}
+
 /// The batch of a step, from 1 for that which begins at the first sample of `plan`.
 fn batch(
     args: &ShowDataArgs,
@@ -398,11 +405,12 @@ fn batch(
         return Ok(out);
     }
     out.push_str(&format!(
-        "\nstep {step}: {} of {} tokens, {} for each of {}\n",
+        "\nstep {step}: {} of {} tokens, {} for each of {}{}\n",
         words::plural(plan.global_batch, "sequence"),
         samples.row_len() - 1,
         plan.accumulation * plan.local_batch,
         words::plural(plan.data_parallel_degree, "data-parallel rank"),
+        if rows.iter().any(RowLine::has_masked) { "; what is in [ ] is not learned" } else { "" },
     ));
     for row in rows.iter().take(ROWS) {
         let SampleId { source, epoch, sample } = row.id;

@@ -10,9 +10,10 @@ use titan_datasets::{Job, OnBadRecord, Outcome, Progress, tokenize};
 
 use super::spec;
 use crate::cli::{BadRecordArg, TokenizeArgs};
-use crate::console::{Console, Style};
+use crate::console::{Console, Style, print_warning};
 use crate::data::special::Special;
 use crate::data::{cores, failure};
+use crate::data_command::output;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::train::signals;
@@ -68,10 +69,15 @@ pub(super) fn command(args: &TokenizeArgs) -> Result<Exit, Failure> {
         }
     })?;
     console.flush();
-    print(args, &job, &outcome, start)
+    let exit = print(args, &job, &outcome, start)?;
+    if outcome.index.splits.values().all(|split| split.documents == 0) {
+        print_warning("no document was found, so there is nothing to train on");
+    }
+    Ok(exit)
 }
 
 fn job(args: &TokenizeArgs) -> Result<Job, Failure> {
+    output::check(args)?;
     let mut inputs = Vec::new();
     let mut fields = None;
     for source in &args.sources {
@@ -148,12 +154,12 @@ fn print(
         return crate::console::print_document(&format!("{text}\n"));
     }
     let mut lines = vec![format!(
-        "{}: {} in {} from {}, {} bytes each{}",
+        "{}: {} in {} from {}, {} each{}",
         job.output.display(),
         words::plural(tokens, "token"),
         words::plural(documents, "document"),
         words::plural(index.inputs.len() as u64, "file"),
-        index.token_bytes,
+        words::plural(index.token_bytes.into(), "byte"),
         if outcome.was_done { " (they were there already)" } else { "" },
     )];
     for (name, split) in &index.splits {

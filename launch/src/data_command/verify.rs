@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -96,12 +96,12 @@ fn recipe(path: &Path, console: &Console, stop: &AtomicBool) -> Result<Vec<Verif
 /// Shards, or files of records.
 fn source(spec: &SourceSpec, console: &Console, stop: &AtomicBool) -> Result<Verified, Failure> {
     match data::shards_at(&spec.path, console, stop)? {
-        Some(folder) => shards(&folder, console),
-        None => records(spec, console),
+        Some(folder) => shards(&folder, console, stop),
+        None => records(spec, console, stop),
     }
 }
 
-fn shards(folder: &Path, console: &Console) -> Result<Verified, Failure> {
+fn shards(folder: &Path, console: &Console, stop: &AtomicBool) -> Result<Verified, Failure> {
     let start = Instant::now();
     let name = folder.display().to_string();
     let mut read = 0;
@@ -109,7 +109,11 @@ fn shards(folder: &Path, console: &Console) -> Result<Verified, Failure> {
         read += bytes;
         console.progress(format!("{name}: {} MB read", read / 1_000_000), None);
     };
-    let (index, findings) = verify_shards(folder, &mut report).map_err(|error| failure(&error))?;
+    let (index, findings) =
+        verify_shards(folder, stop, &mut report).map_err(|error| match error {
+            titan_datasets::Error::Stopped => stopped(),
+            error => failure(&error),
+        })?;
     let Findings { files, bytes, bad } = findings;
     let faults = bad.iter().take(LISTED).map(|block| Fault {
         file: block.path.display().to_string(),
@@ -136,8 +140,12 @@ fn shards(folder: &Path, console: &Console) -> Result<Verified, Failure> {
     })
 }
 
+fn stopped() -> Failure {
+    Failure::new(Exit::Stopped, "stopped before everything was checked")
+}
+
 /// Every record of the files of a source.
-fn records(spec: &SourceSpec, console: &Console) -> Result<Verified, Failure> {
+fn records(spec: &SourceSpec, console: &Console, stop: &AtomicBool) -> Result<Verified, Failure> {
     let start = Instant::now();
     let inputs = find(spec).map_err(|error| failure(&error.into()))?;
     let mut verified = Verified {
@@ -159,6 +167,9 @@ fn records(spec: &SourceSpec, console: &Console) -> Result<Verified, Failure> {
         for batch in reader {
             let batch = batch.map_err(|error| failure(&error.into()))?;
             batch.documents(|document| verified.add(input, document));
+            if stop.load(Ordering::Relaxed) {
+                return Err(stopped());
+            }
             let documents = words::count(verified.documents as f64);
             console.progress(format!("{}: {documents} documents", input.name), None);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -22,6 +22,13 @@ pub(crate) fn cancellation() -> Result<Arc<AtomicBool>, Failure> {
         .try_for_each(|signal| flag::register(signal, Arc::clone(&cancelled)).map(drop));
     registered.map_err(|error| Failure::io(Exit::Bug, "cannot watch for signals", &error))?;
     Ok(cancelled)
+}
+
+/// A write beyond `ulimit -f` fails, as one to a full disk does, instead of ending the process without a word.
+/// (A handler does this, and unlike an ignored signal it is not passed on to children.)
+pub(crate) fn let_large_writes_fail() {
+    // Without it there is only no message.
+    let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// The signals that end a run. A SIGHUP that the user's shell has set to be ignored (`nohup`) stays ignored.

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod bad_records;
+mod commands;
 mod instruction;
 mod kills;
 mod order;

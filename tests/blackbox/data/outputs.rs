@@ -43,14 +43,14 @@ fn shards_of_another_job_are_refused_with_what_differs() {
     data.run(&["data", "tokenize", "d.jsonl", "-o", "s"]).expect(0);
     let before = files(&data.path("s"));
     let cases: [(&[&str], &str); 8] = [
-        (&["--tokenizer", "words.json"], "the tokenizer differ"),
-        (&["--document-start", "1"], "the token before a document differ"),
-        (&["--document-end", "10"], "the token after a document differ"),
-        (&["--validation-fraction", "0.5"], "the share held out differ"),
-        (&["--on-bad-record", "skip"], "what happens at a bad record differ"),
-        (&["--shard-tokens", "100"], "the size of a shard differ"),
-        (&["--text-field", "other"], "the fields differ"),
-        (&["e.jsonl"], "the files, or their content differ"),
+        (&["--tokenizer", "words.json"], "which differs in the tokenizer"),
+        (&["--document-start", "1"], "which differs in the token before a document"),
+        (&["--document-end", "10"], "which differs in the token after a document"),
+        (&["--validation-fraction", "0.5"], "which differs in the share held out"),
+        (&["--on-bad-record", "skip"], "which differs in what happens at a bad record"),
+        (&["--shard-tokens", "100"], "which differs in the size of a shard"),
+        (&["--text-field", "other"], "which differs in the fields"),
+        (&["e.jsonl"], "which differs in the files, or their content"),
     ];
     let tokenize = ["data", "tokenize", "d.jsonl", "-o", "s"];
     for (more, text) in cases {
@@ -62,7 +62,7 @@ fn shards_of_another_job_are_refused_with_what_differs() {
     let again = data.json(&[&tokenize[..], &["--threads", "3"]].concat());
     assert_eq!(again[0]["done_before"], true);
     data.write_texts("d.jsonl", &["a b", "c"]);
-    data.run(&tokenize).expect(2).says(&["the files, or their content differ"]);
+    data.run(&tokenize).expect(2).says(&["which differs in the files, or their content"]);
     assert_eq!(files(&data.path("s")), before);
 }
 

@@ -59,7 +59,7 @@ fn all_files_arrive_and_a_second_call_only_looks() {
     let bytes: usize =
         files(&to).iter().filter(|(name, _)| *name != "index.json").map(|(_, b)| b.len()).sum();
     assert_eq!(last.get(), (bytes as u64, bytes as u64));
-    assert!(verify_shards(&to, |_| {}).unwrap().1.bad.is_empty());
+    assert!(verify_shards(&to, &AtomicBool::new(false), |_| {}).unwrap().1.bad.is_empty());
     fake.requests();
     fetch(&fake, &to).unwrap();
     assert_eq!(fake.requests().len(), 2);

@@ -82,12 +82,12 @@ pub(super) fn fetch_from(
     let Some(_lock) = shards.prepare()? else { return Ok(()) };
     let files = shards.files()?;
     shards.fetch(&files, stop, progress)?;
-    if shards.verify()?.is_none() {
+    if shards.verify(stop)?.is_none() {
         return shards.finish();
     }
     // What stopped an earlier call may have damaged what that had brought. It is fetched once more.
     shards.fetch(&files, stop, progress)?;
-    match shards.verify()? {
+    match shards.verify(stop)? {
         None => shards.finish(),
         Some(error) => Err(error),
     }
@@ -158,7 +158,7 @@ impl<'a> Shards<'a> {
         fs::create_dir_all(self.folder).map_err(|e| io_error(self.folder, "make", e))?;
         let lock_path = self.folder.join(LOCK);
         let lock = File::options().create(true).append(true).open(&lock_path);
-        let lock = lock.map_err(|error| io_error(&lock_path, "make", error))?;
+        let lock = lock.map_err(|error| io_error(&lock_path, "write", error))?;
         if lock.try_lock().is_err() {
             return Err(self.other("another process is fetching shards to this folder now"));
         }
@@ -283,8 +283,8 @@ impl<'a> Shards<'a> {
     }
 
     /// Checks all files, and removes those that are wrong. The first of them is the error.
-    fn verify(&self) -> Result<Option<Error>> {
-        let found = verify_files(self.folder, &self.index, &mut |_| {});
+    fn verify(&self, stop: &AtomicBool) -> Result<Option<Error>> {
+        let found = verify_files(self.folder, &self.index, stop, &mut |_| {})?;
         for bad in &found.bad {
             remove(&bad.path)?;
         }
