@@ -116,7 +116,7 @@ fn a_second_start_finds_everything_there() {
     // The same folder is not taken for something else.
     let other = Job { document_end: None, ..first_job };
     let error = run(&other).unwrap_err().to_string();
-    assert!(error.contains("the token after a document differ"), "{error}");
+    assert!(error.contains("which differs in the token after a document"), "{error}");
     fs::write(&source, "or not").unwrap();
     let changed = job(&source, &output, text_fields());
     let error = run(&changed).unwrap_err().to_string();
