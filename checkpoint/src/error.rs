@@ -1,0 +1,95 @@
+//! What can go wrong with a checkpoint, in words for the person who has to put it right.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// One problem with a checkpoint. Each text is complete.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file system refused.
+    #[error("{}: cannot {action} this {what} of a checkpoint: {error}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// "file" or "folder".
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+
+    /// A file that is not what was written.
+    #[error("{}: {what}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+
+    /// A checkpoint of a format that this version does not know.
+    #[error(
+        "{}: this checkpoint has version {found} of the format, and this titan-tpu reads version {known}",
+        path.display()
+    )]
+    Version {
+        /// The manifest.
+        path: PathBuf,
+        /// The version that it has.
+        found: u64,
+        /// The version that is known.
+        known: u64,
+    },
+
+    /// A checkpoint is there already.
+    #[error("{}: there is a checkpoint of this step already, and it is never written over", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// A checkpoint without something that is needed of it.
+    #[error("{}: {what}", path.display())]
+    Lacks {
+        /// The folder.
+        path: PathBuf,
+        /// What it lacks, or has in another shape.
+        what: String,
+    },
+
+    /// What was asked for was stopped.
+    #[error("stopped")]
+    Stopped,
+
+    /// A part or a buffer that does not fit the plan: a bug of the caller.
+    #[error("{what}")]
+    Misuse {
+        /// What does not fit.
+        what: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn file(path: &Path, action: &'static str, error: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), action, what: "file", error }
+    }
+
+    pub(crate) fn folder(path: &Path, action: &'static str, error: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), action, what: "folder", error }
+    }
+
+    pub(crate) fn corrupt(path: &Path, what: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.to_owned(), what: what.into() }
+    }
+
+    /// Whether a disk is full, or over a quota or the limit of a file's size.
+    pub fn is_no_space(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+    }
+}

@@ -1,0 +1,144 @@
+//! Checking every byte of a checkpoint.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use serde::Serialize;
+
+use crate::header::Entry;
+use crate::{Checkpoint, Error, Hash, MANIFEST, Result};
+
+/// A part of a checkpoint that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct BadPart {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the part begins, in bytes; absent if the file as a whole is wrong.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What checking found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    /// Files that were checked.
+    pub files: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// All that is wrong.
+    pub bad: Vec<BadPart>,
+    /// What else is in the folder.
+    pub extra: Vec<PathBuf>,
+}
+
+/// Reads all of a checkpoint on some threads, and compares it with its hashes; `progress` is told the bytes so far.
+///
+/// # Errors
+/// [`Error::Stopped`] once `stop` is set. Everything else is a finding.
+pub fn verify(
+    folder: &Path,
+    threads: usize,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let checkpoint = match crate::open(folder) {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => {
+            // Its text names the file.
+            let what = error.to_string();
+            findings.bad.push(BadPart { path: folder.to_owned(), offset: None, what });
+            return Ok(findings);
+        }
+    };
+    let check = Check { stop, progress, bytes: AtomicU64::new(0), bad: Mutex::default() };
+    for (path, header) in checkpoint.files() {
+        findings.files += 1;
+        match File::open(&path) {
+            Ok(file) => check.file(&path, &file, &header.entries, threads),
+            Err(error) => check.add(&path, None, format!("cannot be opened: {error}")),
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+    }
+    let heads: u64 = checkpoint.manifest().files.iter().map(|file| file.header_bytes).sum();
+    findings.files += 1;
+    findings.bytes = check.bytes.into_inner() + heads;
+    findings.bad = check.bad.into_inner().unwrap_or_else(PoisonError::into_inner);
+    findings.bad.sort();
+    findings.extra = extra(&checkpoint);
+    Ok(findings)
+}
+
+struct Check<'a> {
+    stop: &'a AtomicBool,
+    progress: &'a (dyn Fn(u64) + Sync),
+    bytes: AtomicU64,
+    bad: Mutex<Vec<BadPart>>,
+}
+
+impl Check<'_> {
+    fn add(&self, path: &Path, offset: Option<u64>, what: String) {
+        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        bad.push(BadPart { path: path.to_owned(), offset, what });
+    }
+
+    fn file(&self, path: &Path, file: &File, entries: &[Entry], threads: usize) {
+        let blocks =
+            entries.iter().flat_map(|entry| (0..entry.blocks()).map(move |block| (entry, block)));
+        let todo = Mutex::new(blocks);
+        let work = || {
+            let mut content = Vec::new();
+            loop {
+                let next = todo.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((entry, block)) = next else { return };
+                if self.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                self.block(path, file, entry, block, &mut content);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..threads.max(1) {
+                scope.spawn(work);
+            }
+        });
+    }
+
+    fn block(&self, path: &Path, file: &File, entry: &Entry, block: u64, content: &mut Vec<u8>) {
+        let [start, end] = entry.block(block);
+        let offset = entry.offset + start;
+        content.resize((end - start) as usize, 0);
+        if let Err(error) = file.read_exact_at(content, offset) {
+            self.add(path, Some(offset), format!("cannot be read: {error}"));
+        } else if Hash::of(content) != entry.hashes[block as usize] {
+            let what = format!(
+                "the {} bytes from here on, of {}, are not what was written",
+                end - start,
+                entry.part.name
+            );
+            self.add(path, Some(offset), what);
+        }
+        let before = self.bytes.fetch_add(end - start, Ordering::Relaxed);
+        (self.progress)(before + end - start);
+    }
+}
+
+/// Files of the folder that are not of the checkpoint.
+fn extra(checkpoint: &Checkpoint) -> Vec<PathBuf> {
+    let own = checkpoint.manifest().files.iter().map(|file| file.name.as_str());
+    let own: BTreeSet<&str> = own.chain([MANIFEST]).collect();
+    let entries = fs::read_dir(checkpoint.folder()).into_iter().flatten().flatten();
+    let others =
+        entries.filter(|entry| entry.file_name().to_str().is_none_or(|name| !own.contains(name)));
+    let mut extra: Vec<PathBuf> = others.map(|entry| entry.path()).collect();
+    extra.sort();
+    extra
+}
