@@ -21,15 +21,6 @@ pub struct Found {
     pub path: PathBuf,
 }
 
-/// A checkpoint that cannot be loaded, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unusable {
-    /// Where it is.
-    pub found: Found,
-    /// Why.
-    pub why: String,
-}
-
 /// The checkpoints in a folder, by step; whether they are sound is not looked at. What has any other name is none of
 /// ours. A folder that does not exist has none.
 ///
@@ -114,16 +105,26 @@ impl Staged {
     /// # Errors
     /// There is a checkpoint of this step, or no folder can be made.
     pub fn begin(folder: &Path, step: u64, writer: &str) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(|error| Error::folder(folder, "make", error))?;
+        let staged = Self::adopt(folder, step, writer)?;
+        if staged.path.exists() {
+            let removed = fs::remove_dir_all(&staged.path);
+            removed.map_err(|error| Error::folder(&staged.path, "remove", error))?;
+        }
+        make_staging(&staged.path)?;
+        Ok(staged)
+    }
+
+    /// Takes over the folder that ranks have written the files of a step to.
+    ///
+    /// # Errors
+    /// There is a checkpoint of this step.
+    pub fn adopt(folder: &Path, step: u64, writer: &str) -> Result<Self> {
         let final_path = folder.join(StepName(step).to_string());
         if final_path.exists() {
             return Err(Error::Exists { path: final_path });
         }
-        fs::create_dir_all(folder).map_err(|error| Error::folder(folder, "make", error))?;
-        let path = folder.join(staging_name(step, writer));
-        if path.exists() {
-            fs::remove_dir_all(&path).map_err(|error| Error::folder(&path, "remove", error))?;
-        }
-        fs::create_dir(&path).map_err(|error| Error::folder(&path, "make", error))?;
+        let path = staging_path(folder, step, writer);
         Ok(Self { step, folder: folder.to_owned(), path })
     }
 
@@ -185,13 +186,58 @@ fn whole_tensors(folder: &Path, headers: &[Header]) -> Result<BTreeMap<String, T
     Ok(parts.into_iter().map(|(name, (tensor, _))| (name.to_owned(), tensor.clone())).collect())
 }
 
-fn staging_name(step: u64, writer: &str) -> String {
-    format!(".{}.{writer}{STAGING}", StepName(step))
+/// Where the files of a step are before they are a checkpoint.
+pub fn staging_path(folder: &Path, step: u64, writer: &str) -> PathBuf {
+    folder.join(format!(".{}.{writer}{STAGING}", StepName(step)))
+}
+
+/// Makes that folder, unless another rank has. Not the folder that checkpoints are in: where that has vanished,
+/// something else has been unmounted or removed.
+///
+/// # Errors
+/// It cannot be made.
+pub fn make_staging(path: &Path) -> Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Error::folder(path, "make", error))
+        }
+        _ => Ok(()),
+    }
 }
 
 const STAGING: &str = ".writing";
+const REMOVING: &str = ".removing";
 
-/// Removes what `writer` has left of attempts that were not finished.
+/// Takes the name from a checkpoint, so that it is one no more: a start of the run before it makes others of the same
+/// steps. `mark` is put behind its name. Returns where it is now.
+///
+/// # Errors
+/// The disk refuses, or there is something of that name.
+pub fn set_aside(path: &Path, mark: &str) -> Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("{name}.{mark}"));
+    fs::rename(path, &aside).map_err(|error| Error::folder(path, "rename", error))?;
+    if let Some(folder) = path.parent() {
+        sync_folder(folder)?;
+    }
+    Ok(aside)
+}
+
+/// Removes a checkpoint. It loses its name first, so a kill in the middle leaves no part of it behind under that name.
+///
+/// # Errors
+/// The disk refuses.
+pub fn remove_checkpoint(path: &Path) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let doomed = path.with_file_name(format!(".{name}{REMOVING}"));
+    if doomed.exists() {
+        fs::remove_dir_all(&doomed).map_err(|error| Error::folder(&doomed, "remove", error))?;
+    }
+    fs::rename(path, &doomed).map_err(|error| Error::folder(path, "rename", error))?;
+    fs::remove_dir_all(&doomed).map_err(|error| Error::folder(&doomed, "remove", error))
+}
+
+/// Removes what `writer` has left of attempts that were not finished, and what was being removed.
 ///
 /// # Errors
 /// The folder cannot be read, or the disk refuses.
@@ -206,7 +252,9 @@ pub fn remove_abandoned(folder: &Path, writer: &str) -> Result<u64> {
         let name = entry.file_name();
         let step = name.to_str().and_then(|name| {
             let (step, rest) = name.strip_prefix('.')?.split_once('.')?;
-            (rest.strip_suffix(STAGING)? == writer).then(|| StepName::parse(step.as_ref()))?
+            let is_left_over =
+                format!(".{rest}") == REMOVING || rest.strip_suffix(STAGING) == Some(writer);
+            is_left_over.then(|| StepName::parse(step.as_ref()))?
         });
         if step.is_some() {
             let path = entry.path();

@@ -29,7 +29,10 @@ mod verify;
 mod write;
 
 pub use error::{Error, Result};
-pub use folder::{Found, Staged, Unusable, list, open, probe, remove_abandoned};
+pub use folder::{
+    Found, Staged, list, make_staging, open, probe, remove_abandoned, remove_checkpoint, set_aside,
+    staging_path,
+};
 pub use hash::Hash;
 pub use header::Header;
 pub use manifest::{FileFacts, MANIFEST, Manifest, VERSION};

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use titan_parallelism::Convention;
 
 use crate::exit;
+use crate::train::Policy;
 
 const ABOUT: &str = "Train large models on TPUs with PyTorch, from one TOML recipe.";
 
@@ -31,6 +32,9 @@ pub(crate) enum Command {
     /// Make, show and check token shards.
     #[command(subcommand)]
     Data(DataCommand),
+    /// List, show and check checkpoints.
+    #[command(subcommand)]
+    Checkpoint(CheckpointCommand),
     /// Install the Python environment of the engine now, instead of at the first run.
     Setup(SetupArgs),
     /// Say what is here and what is missing, without changing anything.
@@ -49,9 +53,14 @@ pub(crate) struct TrainArgs {
     /// Number of devices (short for --set hardware.devices=N).
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) devices: Option<u64>,
-    /// Folder for everything the run writes; must not exist yet, or be empty [default: runs/NAME-TIME].
+    /// Folder for everything the run writes; new or empty, or that of a run with checkpoints, which is continued
+    /// [default: runs/NAME-TIME].
     #[arg(long, value_name = "DIR")]
     pub(crate) run_dir: Option<PathBuf>,
+    /// Which checkpoint to go on from: auto (the newest that is sound, if there is one), required (the same, but there
+    /// must be one), never, or the number of a step.
+    #[arg(long, value_name = "auto|required|never|STEP", default_value = "auto")]
+    pub(crate) resume: Policy,
     /// Check recipe and data, print what would run; start nothing and create no run directory. Data that is not there as
     /// tokens yet is tokenized into the cache.
     #[arg(long)]
@@ -199,6 +208,27 @@ pub(crate) enum DataCommand {
     Show(ShowDataArgs),
     /// Read everything and compare it with its hashes (shards), or check every record (a recipe or files).
     Verify(VerifyDataArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CheckpointCommand {
+    /// List checkpoints by step, with what is wrong with those that cannot be used.
+    Ls(CheckpointPathArgs),
+    /// Show what a checkpoint consists of; of several, the newest.
+    Show(CheckpointPathArgs),
+    /// Read every byte and compare it with its hash; exit code 5 if one is not what was written.
+    Verify(CheckpointPathArgs),
+}
+
+/// Which checkpoints.
+#[derive(Args, Debug)]
+pub(crate) struct CheckpointPathArgs {
+    /// A checkpoint, a folder of checkpoints, or a run directory.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Print JSON on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Files with text, and where it is in them.

@@ -14,6 +14,8 @@ pub(crate) enum Exit {
     BadData = 3,
     /// The loss became NaN or infinite.
     NonFiniteLoss = 4,
+    /// No checkpoint can be used although one is needed.
+    NoCheckpoint = 5,
     /// Workers failed or could not be started, or the run directory was lost; no restart is left.
     WorkersFailed = 6,
     /// A disk is full.
@@ -37,7 +39,11 @@ impl Exit {
         match class {
             FailureClass::Data => Exit::BadData,
             FailureClass::NonFiniteLoss => Exit::NonFiniteLoss,
-            FailureClass::Engine | FailureClass::PeerLost => Exit::WorkersFailed,
+            FailureClass::NoSpace => Exit::NoSpace,
+            FailureClass::Checkpoint => Exit::NoCheckpoint,
+            FailureClass::Engine | FailureClass::PeerLost | FailureClass::Storage => {
+                Exit::WorkersFailed
+            }
             FailureClass::Internal => Exit::Bug,
         }
     }
@@ -50,7 +56,8 @@ Exit codes:
   2   the recipe or the command line is wrong; nothing was started
   3   bad data
   4   the loss is not finite
-  6   workers failed or could not be started, or the run directory was lost
+  5   no usable checkpoint, and --resume asks for one
+  6   workers failed or could not be started, or the run directory or a checkpoint could not be written
   7   out of disk space
   8   the Python environment cannot be set up, or a compiler is missing
   70  a bug in titan-tpu

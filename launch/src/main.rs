@@ -3,6 +3,7 @@
 //! Architecture invariants: only this crate prints; it never loads Python itself; exit codes come from
 //! [`exit`] alone.
 
+mod checkpoint_command;
 mod cli;
 mod console;
 mod data;
@@ -46,6 +47,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Mfu(args) => reckon::mfu(&args),
         Command::Recipe(command) => recipe_command::run(&command),
         Command::Data(command) => data_command::run(&command),
+        Command::Checkpoint(command) => checkpoint_command::run(&command),
         Command::Setup(args) => setup_command::setup(&args),
         Command::Doctor(args) => setup_command::doctor(&args),
         Command::Completions { shell } => {

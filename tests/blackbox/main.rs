@@ -7,6 +7,7 @@
 
 mod axes;
 mod bad_input;
+mod checkpoints;
 mod data;
 mod ends;
 mod equivalence;

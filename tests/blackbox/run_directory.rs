@@ -103,7 +103,7 @@ fn disk_full_while_tokenizing() {
     command.args([env!("CARGO_BIN_EXE_titan-tpu"), "data", "tokenize", "data.txt", "-o", "out"]);
     command.current_dir(bench.path("")).env("NO_COLOR", "1");
     let done = crate::support::Running::start(command).wait();
-    done.expect(7).says(&["train-00000.tokens: cannot write this data file"]);
+    done.expect(7).says(&["train-00000.tokens: cannot write this file: File too large"]);
     // With room, the same command goes on.
     bench.run(&["data", "tokenize", "data.txt", "-o", "out"]).expect(0);
     bench.run(&["data", "verify", "out"]).expect(0);

@@ -5,6 +5,7 @@ A job is one life of an engine. Every job gets a new world: a new port, a new st
 
 import contextlib
 import dataclasses
+import math
 import os
 import pickle
 import resource
@@ -17,6 +18,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Any
+
+AXES = ("replicate", "shard", "context", "tensor")
+"""The degrees of these make up the world."""
 
 JOB_SECONDS = 60
 """A job that takes longer has hung, and that is a failure."""
@@ -57,7 +61,7 @@ class Outcome:
     """What one rank has seen; tensors are this rank's shards, by parameter name."""
 
     steps: list[tuple] = field(default_factory=list)
-    """(loss, gradient norm, stop agreed, targets, experts)"""
+    """(loss, gradient norm, stop agreed, targets, experts, save agreed)"""
     evaluations: dict[int, tuple[float, int]] = field(default_factory=dict)
     """(sum of the cross entropy, targets), by the index of the step behind."""
     alive: list[int] = field(default_factory=list)
@@ -68,6 +72,8 @@ class Outcome:
     """Of the last step, after clipping."""
     first_gradients: dict = field(default_factory=dict)
     """Of the first step, after clipping."""
+    state: list[tuple] = field(default_factory=list)
+    """(name, shape, rows, columns, whether this rank saves it) of each part of the state."""
     balance: Any = None
     """What the experts of the next step would be balanced by."""
     layouts: dict = field(default_factory=dict)
@@ -113,7 +119,7 @@ class RankPool:
         listener.bind(("127.0.0.1", 0))  # bound, and no more: the store of rank 0 shall listen
         port = listener.getsockname()[1]
         for rank, (job, (process, connection)) in enumerate(zip(jobs, self._members, strict=False)):
-            hands_over = rank == 0 and len(jobs) > 1
+            hands_over = rank == 0 and math.prod(job.config["mesh"][axis] for axis in AXES) > 1
             connection.send_bytes(pickle.dumps((job, rank, port, hands_over)))
             if hands_over:
                 send_handle(connection, listener.fileno(), process.pid)
@@ -195,6 +201,9 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         outcome.graph = compiled.fingerprint(compiled.trace(ours.model, ours._micro_step, inputs))
     outcome.final = {name: p.detach().clone() for name, p in ours.model.named_parameters()}
     outcome.gradients = _gradients(ours.model)
+    outcome.state = [
+        (part.name, part.shape, part.rows, part.columns, part.is_saved_here) for part in ours.state()
+    ]
     outcome.balance = ours._micro_step.balance_LE
     ours.close()
     del ours

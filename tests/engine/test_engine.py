@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from ranks import Job
 from titan_tpu.engine import Engine
-from training import ADAMW, CONFIG, configure, global_batches, losses, train, whole
+from training import ADAMW, CONFIG, EXPERTS, MUON, configure, global_batches, losses, train, whole
 
 
 def tokens_of(step: int = 0) -> bytearray:
@@ -24,9 +24,9 @@ def engine():
 
 
 def test_one_rank_needs_no_process_group(engine):
-    loss, norm, stop, targets, _ = engine.read(engine.step(tokens_of(), 0.1, False))
+    loss, norm, stop, targets, _, save = engine.read(engine.step(tokens_of(), 0.1, False))
     assert not dist.is_initialized()
-    assert type(loss) is float and type(norm) is float and stop is False and targets is None
+    assert type(loss) is float and type(norm) is float and stop is False and save is False and targets is None
 
 
 def test_a_cpu_has_no_queue(engine):
@@ -38,6 +38,49 @@ def test_the_first_loss_is_that_of_guessing():
     engine = Engine(json.dumps(small), 0, "null")
     loss, *_ = engine.read(engine.step(tokens_of(), 0.0, False))
     assert loss == pytest.approx(math.log(CONFIG["model"]["vocab_size"]), abs=0.05)
+
+
+def test_a_wish_to_save_comes_back(engine):
+    *_, save = engine.read(engine.step(tokens_of(), 0.1, False, True))
+    assert save is True
+
+
+@pytest.mark.parametrize("optimizer", [ADAMW, MUON, CONFIG["optimizer"] | {"momentum": 0.9}])
+def test_a_new_engine_with_the_state_of_another_goes_on_as_that_one(optimizer):
+    config = configure(optimizer=optimizer, model=EXPERTS)
+    config["model"]["experts"]["load_balancing"] = "auxiliary-loss"
+    config["model"]["experts"]["load_balancing_coefficient"] = 0.01
+    first, second = Engine(json.dumps(config), 0, "null"), Engine(json.dumps(config), 0, "null")
+    for step in range(3):
+        first.read(first.step(tokens_of(step), 0.01, False))
+    state = second.state()
+    assert len({part.name for part in state}) == len(state)
+    for theirs, ours in zip(first.state(), state, strict=True):
+        assert (theirs.name, theirs.shape, theirs.rows) == (ours.name, ours.shape, ours.rows)
+        assert ours.bytes == 4 * math.prod(ours.shape) and ours.dtype == "F32" and ours.is_saved_here
+        assert ours.host.is_contiguous() and ours.address == ours.live.data_ptr()
+        ours.host.copy_(theirs.host)
+    second.resume(state, 3)
+    for step in range(3, 6):
+        results = [engine.read(engine.step(tokens_of(step), 0.01, False)) for engine in (first, second)]
+        assert results[0] == results[1]
+    for theirs, ours in zip(first.state(), second.state(), strict=True):
+        assert torch.equal(theirs.live, ours.live), ours.name
+
+
+@pytest.mark.parametrize("mesh", [(1, 4), (2, 2), (4, 1), (1, 2)])
+def test_ranks_save_each_element_once(pool, mesh):
+    outcomes = train(pool, configure(mesh, optimizer=ADAMW), steps=1)
+    saved, held = {}, {}
+    for outcome in outcomes:
+        for name, _, rows, columns, is_saved_here in outcome.state:
+            region = (rows[1] - rows[0]) * (columns[1] - columns[0])
+            held[name] = held.get(name, 0) + region
+            saved[name] = saved.get(name, 0) + region * is_saved_here
+            assert region > 0
+    whole = {name: math.prod(shape) for outcome in outcomes for name, shape, *_ in outcome.state}
+    assert saved == whole
+    assert held == {name: mesh[0] * count for name, count in whole.items()}
 
 
 def test_tokens_are_viewed_and_then_let_go(engine):

@@ -6,9 +6,8 @@ from titan_tpu.config import ModelConfig
 from titan_tpu.models import build_model
 from titan_tpu.models.loss import cross_entropy_sum
 from titan_tpu.muon import orthogonalise
-from training import FAMILIES, configure, global_batches, losses, train, whole
+from training import FAMILIES, MUON, configure, global_batches, losses, train, whole
 
-MUON = {"name": "muon", "momentum": 0.9, "betas": [0.9, 0.95], "epsilon": 1e-8, "weight_decay": 0.1}
 LEARNING_RATE = 0.01
 MESHES = [
     {"shard": 2},

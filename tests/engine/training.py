@@ -76,6 +76,7 @@ FAMILIES = {
 }
 """Changes of the model that make it one of a family, for every mesh."""
 
+MUON = {"name": "muon", "momentum": 0.9, "betas": [0.9, 0.95], "epsilon": 1e-8, "weight_decay": 0.1}
 ADAMW = {"name": "adamw", "betas": [0.9, 0.95], "epsilon": 1e-8, "weight_decay": 0.1}
 
 

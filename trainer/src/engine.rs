@@ -1,6 +1,7 @@
 //! The border between the loop and the mathematics.
 
 use serde::{Deserialize, Serialize};
+use titan_checkpoint::Part;
 
 use crate::failure::Failure;
 
@@ -13,9 +14,24 @@ pub struct StepInput {
     pub tokens: Vec<i32>,
     /// The learning rate of this step.
     pub learning_rate: f64,
-    /// Whether this rank has been asked to stop. It travels with the loss, so that all ranks learn of it in
-    /// the same step.
+    /// What this rank wishes. It travels with the loss, so that all ranks learn of it in the same step.
+    pub wish: Wish,
+}
+
+/// What a rank wishes all ranks to do after a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// To stop.
     pub stop: bool,
+    /// To save a checkpoint.
+    pub save: bool,
+}
+
+impl std::ops::BitOrAssign for Wish {
+    fn bitor_assign(&mut self, other: Self) {
+        self.stop |= other.stop;
+        self.save |= other.save;
+    }
 }
 
 /// What came out of one optimizer step; equal on all ranks.
@@ -25,8 +41,8 @@ pub struct StepOutput {
     pub loss: f64,
     /// Norm of the gradient over all parameters, before clipping.
     pub grad_norm: f64,
-    /// Whether any rank has been asked to stop.
-    pub stop: bool,
+    /// What any rank wishes.
+    pub wish: Wish,
     /// Targets in the global batch, where a loss mask leaves some tokens out.
     pub targets: Option<u64>,
     /// How tokens were spread over the experts, if there are some.
@@ -56,6 +72,20 @@ pub struct Evaluation {
     pub targets: u64,
 }
 
+/// A part of the state of a run, in the memory of this rank's host.
+#[derive(Debug)]
+pub struct StatePart<'a> {
+    /// Which part of which tensor.
+    pub part: Part,
+    /// Whether this rank saves it; others may have it too.
+    pub is_saved_here: bool,
+    /// Its elements, row by row.
+    pub memory: &'a mut [u8],
+}
+
+/// What is done with the parts of a state.
+pub type StateWork<'a> = dyn FnMut(Vec<StatePart<'_>>) -> Result<(), Failure> + 'a;
+
 /// A model with its optimizer, on this rank.
 pub trait Engine {
     /// A step under way on the device.
@@ -83,4 +113,17 @@ pub trait Engine {
     /// # Errors
     /// Whatever the engine or a collective reports.
     fn evaluate(&mut self, tokens: Vec<i32>) -> Result<Evaluation, Failure>;
+
+    /// Shows `work` the state as it is after the last step that was read; no step may be under way. The parts are the
+    /// same ones each time, in the same order.
+    ///
+    /// # Errors
+    /// Whatever the engine or `work` reports.
+    fn state(&mut self, work: &mut StateWork<'_>) -> Result<(), Failure>;
+
+    /// As [`state`](Self::state), with work that replaces the state by that of a run after `step` steps.
+    ///
+    /// # Errors
+    /// Whatever the engine or `work` reports.
+    fn resume(&mut self, step: u64, work: &mut StateWork<'_>) -> Result<(), Failure>;
 }

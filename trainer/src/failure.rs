@@ -10,6 +10,12 @@ pub enum FailureClass {
     Data,
     /// The loss is NaN or infinite.
     NonFiniteLoss,
+    /// A disk is full.
+    NoSpace,
+    /// A checkpoint cannot be saved for another reason.
+    Storage,
+    /// The checkpoint that the run was to go on from cannot be loaded.
+    Checkpoint,
     /// The engine raised an exception.
     Engine,
     /// Another rank went away during a collective: a consequence, never a cause.

@@ -5,7 +5,7 @@
 //! since 1970, information only) and `event`; the rest depends on the event.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -67,6 +67,30 @@ pub enum Event {
         /// Wall time of the slowest rank.
         seconds: f64,
     },
+    /// This start of the run goes on from a checkpoint.
+    Resumed {
+        /// The step after which it was saved.
+        step: u64,
+        /// Its folder.
+        path: String,
+        /// Newer ones that could not be used, and why.
+        skipped: Vec<(u64, String)>,
+    },
+    /// There is a new checkpoint.
+    CheckpointSaved {
+        /// The step after which it was saved.
+        step: u64,
+        /// Bytes of its files.
+        bytes: u64,
+        /// Seconds that training waited: the slowest rank.
+        blocked_seconds: f64,
+        /// Seconds from the copy of the state until all files were on the disk: the slowest rank.
+        write_seconds: f64,
+        /// Seconds that the launcher took to make a checkpoint of the files.
+        commit_seconds: f64,
+        /// Steps whose checkpoints were removed because they are old.
+        removed: Vec<u64>,
+    },
     /// The launcher was asked to stop.
     StopRequested {
         /// `SIGINT`, `SIGTERM` or `SIGHUP`.
@@ -120,7 +144,8 @@ impl Ledger {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: &Path, run: &str, attempt: u64, start: Instant) -> io::Result<Self> {
-        let file = File::options().create(true).append(true).open(path)?;
+        let mut file = File::options().create(true).append(true).read(true).open(path)?;
+        end_line(&mut file)?;
         Ok(Self { file, run: run.to_owned(), attempt, seq: 0, start })
     }
 
@@ -144,6 +169,16 @@ impl Ledger {
         self.seq += 1;
         Ok(())
     }
+}
+
+/// Ends the last line of a file, where a kill has cut it off.
+fn end_line(file: &mut File) -> io::Result<()> {
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last == [b'\n'] { Ok(()) } else { file.write_all(b"\n") }
 }
 
 /// Appends `value` to a file of JSON lines, in one write.

@@ -10,6 +10,8 @@ pub mod failure;
 pub mod ledger;
 pub mod metrics;
 pub mod protocol;
+pub mod save_plan;
+pub mod saver;
 pub mod schedule;
 pub mod spec;
 #[cfg(feature = "tensorboard")]

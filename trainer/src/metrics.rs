@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use titan_parallelism::{Convention, MfuError, flops_per_token, mfu};
 use titan_recipes::{Layout, Recipe};
 
@@ -10,15 +10,17 @@ use crate::engine::ExpertLoad;
 use crate::protocol::RankStep;
 
 /// One step of the run: a line of `metrics.jsonl`. Names are stable; new ones may be added.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The step, from 1.
     pub step: u64,
     /// Which start of the run computed it, from 1.
     pub attempt: u64,
     /// Mean cross-entropy in nats per token over the global batch; null if it is not finite.
+    #[serde(deserialize_with = "or_nan")]
     pub loss: f64,
     /// Norm of the whole gradient before clipping; null if it is not finite.
+    #[serde(deserialize_with = "or_nan")]
     pub grad_norm: f64,
     /// Learning rate.
     pub lr: f64,
@@ -47,18 +49,24 @@ pub struct StepRecord {
 }
 
 /// A validation: a line of `validation.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValidationRecord {
     /// The step after which the model was validated.
     pub step: u64,
     /// Which start of the run computed it, from 1.
     pub attempt: u64,
     /// Mean cross-entropy in nats per target; null if it is not finite.
+    #[serde(deserialize_with = "or_nan")]
     pub loss: f64,
     /// Targets of the validation.
     pub targets: u64,
     /// Wall time: the slowest rank's.
     pub seconds: f64,
+}
+
+/// JSON has null where a number is not finite.
+fn or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Option::<f64>::deserialize(deserializer).map(|number| number.unwrap_or(f64::NAN))
 }
 
 impl StepRecord {

@@ -1,11 +1,15 @@
 //! What the launcher tells every worker about the run, made once from the recipe.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use titan_datasets::{BatchPlan, LoaderConfig, SourceConfig, SplitPath, ValidationConfig};
 use titan_recipes::tables::model::Experts;
 use titan_recipes::tables::optimizer::OptimizerName;
 use titan_recipes::{Choice, Layout, Recipe};
 
+use crate::save_plan::SaveInterval;
+use crate::saver::SaveSpec;
 use crate::schedule::LearningRate;
 
 /// The data of a run, as shards that are there.
@@ -30,6 +34,26 @@ pub struct ValidationSpec {
     pub rows: Option<u64>,
 }
 
+/// How a run saves its state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saving {
+    /// Where.
+    pub to: SaveSpec,
+    /// How often.
+    pub interval: SaveInterval,
+}
+
+/// What a run goes on from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The folder of the checkpoint.
+    pub folder: PathBuf,
+    /// Optimizer steps that were done.
+    pub step: u64,
+    /// Samples that were trained on.
+    pub samples: u64,
+}
+
 /// The run, the same for every rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
@@ -45,6 +69,10 @@ pub struct RunSpec {
     pub seed: u64,
     /// What the Python engine is made from.
     pub engine: EngineConfig,
+    /// How the state is saved, if it is.
+    pub save: Option<Saving>,
+    /// What the run goes on from; nothing for one that begins.
+    pub resume: Option<Resume>,
 }
 
 impl RunSpec {
@@ -65,7 +93,14 @@ impl RunSpec {
             engine: EngineConfig::new(recipe, &layout, data.is_masked, threads)?,
             data,
             seed: *recipe.training.seed,
+            save: None,
+            resume: None,
         })
+    }
+
+    /// Steps that were done before this start of the run.
+    pub fn steps_done(&self) -> u64 {
+        self.resume.as_ref().map_or(0, |resume| resume.step)
     }
 
     /// What the loader of any rank needs.
@@ -79,8 +114,8 @@ impl RunSpec {
                 accumulation: self.layout.accumulation,
                 data_parallel_degree: self.layout.data_parallel(),
                 local_batch: self.layout.local_batch,
-                first_step: 0,
-                first_sample: 0,
+                first_step: self.steps_done(),
+                first_sample: self.resume.as_ref().map_or(0, |resume| resume.samples),
             },
         }
     }
@@ -220,6 +255,13 @@ pub enum OptimizerConfig {
     Muon { momentum: f64, betas: [f64; 2], epsilon: f64, weight_decay: f64 },
     /// Stochastic gradient descent.
     Sgd { momentum: f64, weight_decay: f64 },
+}
+
+impl OptimizerConfig {
+    /// Whether it remembers two numbers for each weight, and not one.
+    pub fn has_two_moments(&self) -> bool {
+        matches!(self, Self::AdamW { .. })
+    }
 }
 
 impl EngineConfig {

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use titan_datasets::Batch;
 
-use crate::engine::{Engine, StepInput};
+use crate::engine::{Engine, StepInput, Wish};
 use crate::failure::{Failure, FailureClass};
 use crate::protocol::{Ending, RankMessage, RankStep, RankValidation};
+use crate::save_plan::SaveInterval;
+use crate::saver::{RankSaved, Saver};
 use crate::schedule::LearningRate;
 
 /// Which steps to run.
@@ -21,9 +23,17 @@ pub struct LoopPlan {
     pub learning_rate: LearningRate,
     /// The model is validated after each step that this divides, and after the last step; `None` for never.
     pub validate_every: Option<u64>,
+    /// How often the state is saved; also after the last step that is done. `None` for never.
+    pub save: Option<SaveInterval>,
+    /// Whether this rank is the one that looks at the clock for the others.
+    pub watches_time: bool,
 }
 
 impl LoopPlan {
+    fn saves_after(&self, step: u64) -> bool {
+        self.save.is_some_and(|save| save.is_due_after(step) || step == self.last_step)
+    }
+
     fn validates_after(&self, step: u64) -> bool {
         self.validate_every
             .is_some_and(|every| step.is_multiple_of(every) || step == self.last_step)
@@ -40,11 +50,13 @@ pub struct Surroundings<'a> {
     /// Begins a pass over the validation data; on every rank it must have equally many batches. Called only if the
     /// plan validates.
     pub validation: &'a mut dyn FnMut() -> titan_datasets::Result<ValidationBatches>,
+    /// Saves the state, if the plan does.
+    pub saver: Option<&'a mut Saver>,
     /// Whether this rank has been asked to stop.
     pub stop_wanted: &'a dyn Fn() -> bool,
     /// The time since some fixed moment.
     pub now: &'a dyn Fn() -> Duration,
-    /// Takes a message for each step and for each validation, in their order.
+    /// Takes a message for each step, validation and save, in their order.
     pub report: &'a mut dyn FnMut(RankMessage),
 }
 
@@ -69,7 +81,8 @@ struct Launched<P> {
 /// one where the device has no queue), report it. Before a validation all steps that are under way are read.
 ///
 /// `stop_wanted` is asked before every step; the wish travels with the loss, so all ranks end after the same
-/// step, and without a validation.
+/// step, and without a validation. In the same way a checkpoint that is due for the time is saved after the same step.
+/// However the loop ends, a save that is under way is waited for.
 ///
 /// # Errors
 /// The first failure of data or engine, with the step that was under way or was validated; a loss or a gradient
@@ -80,11 +93,28 @@ pub fn run<E: Engine>(
     plan: &LoopPlan,
     mut around: Surroundings<'_>,
 ) -> Result<Outcome, (u64, Failure)> {
+    let result = run_steps(engine, plan, &mut around);
+    if result.is_err()
+        && let Some(saver) = around.saver
+        // The failure of the loop is the one to tell.
+        && let Ok(Some(saved)) = saver.finish()
+    {
+        (around.report)(RankMessage::Saved(saved));
+    }
+    result
+}
+
+fn run_steps<E: Engine>(
+    engine: &mut E,
+    plan: &LoopPlan,
+    around: &mut Surroundings<'_>,
+) -> Result<Outcome, (u64, Failure)> {
+    let mut saves = Saves::new((around.now)());
     let lag = usize::from(engine.asynchronous());
     let mut launched: VecDeque<Launched<E::Pending>> = VecDeque::with_capacity(lag + 1);
     let mut since = (around.now)();
     let mut done = plan.first_step - 1;
-    let mut stop = false;
+    let mut wish = Wish::default();
 
     for step in plan.first_step..=plan.last_step {
         let at = |failure| (step, failure);
@@ -98,41 +128,123 @@ pub fn run<E: Engine>(
             }
         };
         let lr = plan.learning_rate.at(step);
-        let stop_wanted = (around.stop_wanted)();
-        let input = StepInput { tokens: batch.tokens, learning_rate: lr, stop: stop_wanted };
+        let stop = (around.stop_wanted)();
+        let save = saves.are_due(plan, (around.now)());
+        let wish_now = Wish { stop, save };
+        let input = StepInput { tokens: batch.tokens, learning_rate: lr, wish: wish_now };
         let pending = engine.step(input).map_err(at)?;
         launched.push_back(Launched { step, lr, data_seconds: batch.wait_seconds, pending });
         let validates = plan.validates_after(step);
-        let under_way = if validates { 0 } else { lag };
+        let under_way = if validates || plan.saves_after(step) { 0 } else { lag };
         while launched.len() > under_way {
-            stop |= finish(engine, &mut launched, &mut since, &mut done, &mut around)?;
+            wish |= finish(engine, &mut launched, &mut since, &mut done, around)?;
         }
-        if stop {
+        saves.poll(around).map_err(at)?;
+        if wish.stop {
             break;
         }
+        if plan.saves_after(step) || wish.save {
+            while !launched.is_empty() {
+                wish |= finish(engine, &mut launched, &mut since, &mut done, around)?;
+            }
+            wish.save = false;
+            saves.save(engine, step, around).map_err(at)?;
+            since = (around.now)();
+        }
         if validates {
-            validate(engine, step, &mut around).map_err(at)?;
+            validate(engine, step, around).map_err(at)?;
             since = (around.now)();
         }
     }
     while !launched.is_empty() {
-        stop |= finish(engine, &mut launched, &mut since, &mut done, &mut around)?;
+        wish |= finish(engine, &mut launched, &mut since, &mut done, around)?;
     }
+    saves.end(engine, plan, done, around).map_err(|failure| (done, failure))?;
     // A stop that arrives with the last step changes nothing: all that was asked for is done.
-    let ending = if stop && done < plan.last_step { Ending::Stopped } else { Ending::Completed };
+    let ending =
+        if wish.stop && done < plan.last_step { Ending::Stopped } else { Ending::Completed };
     Ok(Outcome { ending, step: done })
 }
 
-/// Reads the oldest step under way, reports it, and says whether the ranks have agreed to stop.
+/// When saves were, and what they cost.
+struct Saves {
+    last: Duration,
+    cost_seconds: f64,
+    /// Whether a wish of this rank is on its way.
+    is_wished: bool,
+}
+
+impl Saves {
+    fn new(now: Duration) -> Self {
+        Self { last: now, cost_seconds: 0.0, is_wished: false }
+    }
+
+    /// Whether this rank wishes a save, for the time.
+    fn are_due(&mut self, plan: &LoopPlan, now: Duration) -> bool {
+        let since = now.saturating_sub(self.last);
+        let is_due = plan.save.is_some_and(|save| save.is_overdue(since, self.cost_seconds));
+        let is_due = plan.watches_time && is_due && !self.is_wished;
+        self.is_wished |= is_due;
+        is_due
+    }
+
+    fn save<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        step: u64,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), Failure> {
+        let Some(saver) = &mut around.saver else { return Ok(()) };
+        let saved = saver.save(engine, step)?;
+        self.last = (around.now)();
+        self.is_wished = false;
+        self.report(saved, around);
+        Ok(())
+    }
+
+    /// Reports the save that has ended meanwhile.
+    fn poll(&mut self, around: &mut Surroundings<'_>) -> Result<(), Failure> {
+        let Some(saver) = &mut around.saver else { return Ok(()) };
+        let saved = saver.poll()?;
+        self.report(saved, around);
+        Ok(())
+    }
+
+    /// Saves what is done, if that has not been, and waits for it.
+    fn end<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        plan: &LoopPlan,
+        done: u64,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), Failure> {
+        if done >= plan.first_step {
+            self.save(engine, done, around)?;
+        }
+        let Some(saver) = &mut around.saver else { return Ok(()) };
+        let saved = saver.finish()?;
+        self.report(saved, around);
+        Ok(())
+    }
+
+    fn report(&mut self, saved: Option<RankSaved>, around: &mut Surroundings<'_>) {
+        if let Some(saved) = saved {
+            self.cost_seconds = saved.blocked_seconds;
+            (around.report)(RankMessage::Saved(saved));
+        }
+    }
+}
+
+/// Reads the oldest step under way, reports it, and says what the ranks have agreed on.
 fn finish<E: Engine>(
     engine: &mut E,
     launched: &mut VecDeque<Launched<E::Pending>>,
     since: &mut Duration,
     done: &mut u64,
     around: &mut Surroundings<'_>,
-) -> Result<bool, (u64, Failure)> {
+) -> Result<Wish, (u64, Failure)> {
     let Some(Launched { step, lr, data_seconds, pending }) = launched.pop_front() else {
-        return Ok(false);
+        return Ok(Wish::default());
     };
     let output = engine.read(pending).map_err(|failure| (step, failure))?;
     let now = (around.now)();
@@ -156,7 +268,7 @@ fn finish<E: Engine>(
         return Err((step, Failure::new(FailureClass::NonFiniteLoss, message)));
     }
     *done = step;
-    Ok(output.stop)
+    Ok(output.wish)
 }
 
 /// Runs one pass over the validation data, and reports the loss of the model as it is after `step`.

@@ -1,10 +1,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use titan_checkpoint::{Dtype, Part, TensorFacts, staging_path};
 use titan_recipes::tables::schedule::ScheduleKind;
 
 use super::*;
-use crate::engine::{Evaluation, ExpertLoad, StepOutput};
+use crate::engine::{Evaluation, ExpertLoad, StatePart, StateWork, StepOutput};
+use crate::saver::SaveSpec;
 
 /// An engine without mathematics: the loss falls by one per step, and so does that of a validation. Reading a step
 /// takes it one second of its own clock, an evaluation ten.
@@ -15,12 +17,22 @@ struct FakeEngine {
     nan_at: Option<u64>,
     broken_at: Option<u64>,
     clock: Rc<Cell<Duration>>,
+    /// The whole state: the steps that were done.
+    state: [u8; 8],
 }
 
 impl FakeEngine {
     fn new(asynchronous: bool) -> Self {
         let clock = Rc::default();
-        Self { asynchronous, started: 0, read: 0, nan_at: None, broken_at: None, clock }
+        Self {
+            asynchronous,
+            started: 0,
+            read: 0,
+            nan_at: None,
+            broken_at: None,
+            clock,
+            state: [0; 8],
+        }
     }
 
     fn work(&self, seconds: u64) {
@@ -29,7 +41,7 @@ impl FakeEngine {
 }
 
 impl Engine for FakeEngine {
-    type Pending = (u64, bool);
+    type Pending = (u64, Wish);
 
     fn asynchronous(&self) -> bool {
         self.asynchronous
@@ -41,15 +53,15 @@ impl Engine for FakeEngine {
             return Err(Failure::new(FailureClass::Engine, "RuntimeError: broken"));
         }
         assert_eq!(input.tokens, vec![self.started as i32 - 1]);
-        Ok((self.started, input.stop))
+        Ok((self.started, input.wish))
     }
 
-    fn read(&mut self, (step, stop): Self::Pending) -> Result<StepOutput, Failure> {
+    fn read(&mut self, (step, wish): Self::Pending) -> Result<StepOutput, Failure> {
         self.work(1);
         self.read += 1;
         let loss = if self.nan_at == Some(step) { f64::NAN } else { 100.0 - step as f64 };
         let experts = Some(load(step));
-        Ok(StepOutput { loss, grad_norm: 1.0, stop, targets: Some(10 * step), experts })
+        Ok(StepOutput { loss, grad_norm: 1.0, wish, targets: Some(10 * step), experts })
     }
 
     /// One target per token, of which those that are 0 say that there is none, and a 9 is infinitely unlikely.
@@ -59,6 +71,19 @@ impl Engine for FakeEngine {
         let targets = tokens.iter().filter(|&&token| token != 0).count() as u64;
         let loss = if tokens.contains(&9) { f64::INFINITY } else { 50.0 - self.started as f64 };
         Ok(Evaluation { cross_entropy: loss * targets as f64, targets })
+    }
+
+    fn state(&mut self, work: &mut StateWork<'_>) -> Result<(), Failure> {
+        assert_eq!(self.read, self.started, "a step is still under way");
+        self.state = self.started.to_le_bytes();
+        let tensor = TensorFacts { dtype: Dtype::I64, shape: vec![1] };
+        let region = tensor.whole().unwrap();
+        let part = Part { name: "steps".to_owned(), tensor, region };
+        work(vec![StatePart { part, is_saved_here: true, memory: &mut self.state }])
+    }
+
+    fn resume(&mut self, _step: u64, work: &mut StateWork<'_>) -> Result<(), Failure> {
+        self.state(work)
     }
 }
 
@@ -76,7 +101,14 @@ fn plan(steps: u64) -> LoopPlan {
         total_steps: steps,
         final_fraction: 1.0,
     };
-    LoopPlan { first_step: 1, last_step: steps, learning_rate, validate_every: None }
+    LoopPlan {
+        first_step: 1,
+        last_step: steps,
+        learning_rate,
+        validate_every: None,
+        save: None,
+        watches_time: true,
+    }
 }
 
 fn batches(count: u64) -> impl Iterator<Item = titan_datasets::Result<Batch>> {
@@ -88,6 +120,7 @@ fn batches(count: u64) -> impl Iterator<Item = titan_datasets::Result<Batch>> {
 struct Seen {
     steps: Vec<RankStep>,
     validations: Vec<RankValidation>,
+    saved: Vec<u64>,
     /// In the order of the reports: a step, or minus the step of a validation.
     order: Vec<i64>,
 }
@@ -104,11 +137,23 @@ fn run_plan(
     validation: &mut dyn FnMut() -> titan_datasets::Result<ValidationBatches>,
     stop_wanted: &dyn Fn() -> bool,
 ) -> (Result<Outcome, (u64, Failure)>, Seen) {
+    run_and_save(engine, plan, data, validation, stop_wanted, None)
+}
+
+fn run_and_save(
+    engine: &mut FakeEngine,
+    plan: &LoopPlan,
+    data: u64,
+    validation: &mut dyn FnMut() -> titan_datasets::Result<ValidationBatches>,
+    stop_wanted: &dyn Fn() -> bool,
+    saver: Option<&mut Saver>,
+) -> (Result<Outcome, (u64, Failure)>, Seen) {
     let mut seen = Seen::default();
     let clock = Rc::clone(&engine.clock);
     let around = Surroundings {
         batches: &mut batches(data),
         validation,
+        saver,
         stop_wanted,
         now: &|| clock.get(),
         report: &mut |message| match message {
@@ -120,6 +165,7 @@ fn run_plan(
                 seen.order.push(-(validation.step as i64));
                 seen.validations.push(validation);
             }
+            RankMessage::Saved(saved) => seen.saved.push(saved.step),
             other => panic!("{other:?}"),
         },
     };
@@ -296,4 +342,91 @@ fn a_validation_without_targets_is_a_bug_and_bad_data_is_named() {
         let (step, failure) = run_plan(engine, &plan, 5, source, &|| false).0.unwrap_err();
         assert_eq!((step, failure.class), (2, FailureClass::Data));
     }
+}
+
+/// A run that saves, and what of its state is on the disk: the step, and the steps that were done.
+fn train_and_save(
+    engine: &mut FakeEngine,
+    save: SaveInterval,
+    steps: u64,
+    stop_wanted: &dyn Fn() -> bool,
+) -> (Result<Outcome, (u64, Failure)>, Seen, Vec<u64>) {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = SaveSpec { folder: folder.path().to_owned(), writer: "test".to_owned() };
+    let mut saver = Saver::new(spec, 0, 1, None);
+    let plan = LoopPlan { save: Some(save), ..plan(steps) };
+    let (result, seen) =
+        run_and_save(engine, &plan, steps, &mut two_batches, stop_wanted, Some(&mut saver));
+    let on_disk = |step: &u64| {
+        let file = staging_path(folder.path(), *step, "test").join("rank-00000.safetensors");
+        let content = std::fs::read(file).unwrap();
+        content[content.len() - 8..] == step.to_le_bytes()
+    };
+    let whole = (1..=steps + 1).filter(|step| seen.saved.contains(step) && on_disk(step)).collect();
+    (result, seen, whole)
+}
+
+#[test]
+fn the_state_of_every_so_many_steps_and_of_the_last_one_is_saved_once() {
+    for asynchronous in [false, true] {
+        for (steps, every, expected) in [(5, 2, vec![2, 4, 5]), (4, 2, vec![2, 4]), (3, 9, vec![3])]
+        {
+            let engine = &mut FakeEngine::new(asynchronous);
+            let (result, seen, whole) =
+                train_and_save(engine, SaveInterval::Steps(every), steps, &|| false);
+            assert_eq!(result, Ok(Outcome { ending: Ending::Completed, step: steps }));
+            assert_eq!((&seen.saved, &whole), (&expected, &expected), "{steps} steps");
+        }
+    }
+}
+
+#[test]
+fn a_save_that_is_due_for_the_time_is_saved_where_all_ranks_know_of_it() {
+    // A step takes a second; the wish of a step with a queue is read with the next one.
+    for (asynchronous, expected) in [(false, vec![4, 8, 10]), (true, vec![6, 10])] {
+        let engine = &mut FakeEngine::new(asynchronous);
+        let (_, seen, whole) = train_and_save(engine, SaveInterval::Seconds(3.0), 10, &|| false);
+        assert_eq!((&seen.saved, &whole), (&expected, &expected));
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_or_fails_loses_the_save_under_way() {
+    for asynchronous in [false, true] {
+        let asked = Cell::new(0);
+        let wanted = || {
+            asked.set(asked.get() + 1);
+            asked.get() >= 3
+        };
+        let engine = &mut FakeEngine::new(asynchronous);
+        let (result, seen, whole) = train_and_save(engine, SaveInterval::Steps(100), 9, &wanted);
+        let last = result.unwrap().step;
+        assert_eq!((&seen.saved, &whole), (&vec![last], &vec![last]));
+
+        let engine = &mut FakeEngine::new(asynchronous);
+        engine.broken_at = Some(3);
+        let (result, seen, whole) = train_and_save(engine, SaveInterval::Steps(2), 9, &|| false);
+        assert_eq!(result.unwrap_err().0, 3);
+        assert_eq!((&seen.saved, &whole), (&vec![2], &vec![2]));
+
+        // What follows from a loss that is not finite is worth nothing.
+        let engine = &mut FakeEngine::new(asynchronous);
+        engine.nan_at = Some(2);
+        let (_, seen, _) = train_and_save(engine, SaveInterval::Steps(1), 9, &|| false);
+        assert_eq!(seen.saved, [1]);
+    }
+}
+
+#[test]
+fn a_failed_save_is_a_success() {
+    let spec = SaveSpec { folder: "/nowhere/checkpoints".into(), writer: "test".to_owned() };
+    let mut saver = Saver::new(spec, 0, 1, None);
+    let plan = LoopPlan { save: Some(SaveInterval::Steps(2)), ..plan(2) };
+    let engine = &mut FakeEngine::new(false);
+    let (result, seen) =
+        run_and_save(engine, &plan, 2, &mut two_batches, &|| false, Some(&mut saver));
+    let (step, failure) = result.unwrap_err();
+    assert_eq!((step, failure.class), (2, FailureClass::Storage));
+    assert!(failure.message.contains("the checkpoint of step 2 cannot be saved"), "{failure}");
+    assert!(seen.saved.is_empty());
 }

@@ -10,10 +10,13 @@ use std::sync::atomic::AtomicBool;
 
 use titan_datasets::shards::{ShardIndex, TRAIN, VALIDATION};
 use titan_datasets::source::{Fields, SourceSpec, TextDocuments, find, remote};
-use titan_datasets::{Fingerprint, Job, OnBadRecord, SourceConfig, SplitPath, Tokenizer, tokenize};
+use titan_datasets::{
+    Fingerprint, Job, OnBadRecord, OrderIdentity, Samples, SourceConfig, SplitPath, Tokenizer,
+    tokenize,
+};
 use titan_recipes::tables::data::{self, BadRecord, DataSource};
 use titan_recipes::tables::validation::Validation;
-use titan_recipes::{Location, Recipe};
+use titan_recipes::{Layout, Location, Recipe};
 
 use crate::console::Console;
 use crate::exit::Exit;
@@ -105,6 +108,21 @@ impl Prepared {
             _ => None,
         }
     }
+}
+
+/// What the order of the samples of a run depends on.
+pub(crate) fn identity(
+    prepared: &Prepared,
+    samples: &Samples,
+    recipe: &Recipe,
+    layout: &Layout,
+) -> OrderIdentity {
+    let sources = prepared.fingerprints().into_iter().enumerate();
+    OrderIdentity::new(
+        *recipe.training.seed,
+        layout.sequence_length,
+        sources.map(|(n, fingerprint)| (fingerprint, samples.parts_of(n))).collect(),
+    )
 }
 
 fn splits(ready: &[Ready]) -> Vec<SplitPath> {

@@ -50,7 +50,7 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
     }
     let sources = prepared.sources();
     let samples = open(&sources, &layout, *recipe.training.seed)?;
-    let identity = identity(&prepared, &samples, *recipe.training.seed, layout.sequence_length);
+    let identity = data::identity(&prepared, &samples, &recipe, &layout);
     if args.steps.is_none() {
         let mut out = String::new();
         summary(args, &prepared, &samples, &sources, &mut out)?;
@@ -122,16 +122,6 @@ fn plan(layout: &Layout) -> BatchPlan {
         first_step: 0,
         first_sample: 0,
     }
-}
-
-/// What the order of samples depends on.
-fn identity(prepared: &Prepared, samples: &Samples, seed: u64, length: u64) -> OrderIdentity {
-    let sources = prepared.fingerprints().into_iter().enumerate();
-    OrderIdentity::new(
-        seed,
-        length,
-        sources.map(|(n, fingerprint)| (fingerprint, samples.parts_of(n))).collect(),
-    )
 }
 
 /// The place to begin with.

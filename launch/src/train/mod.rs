@@ -1,8 +1,12 @@
 //! `titan-tpu train`: from a recipe to a trained model.
 
 mod facts;
+mod history;
+mod keeper;
+mod keeping;
 mod progress;
 mod recorder;
+mod resume;
 mod run;
 mod run_dir;
 mod shell;
@@ -16,10 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
-use titan_datasets::{Samples, SourceConfig};
+use titan_datasets::{OrderIdentity, Samples, SourceConfig};
 use titan_parallelism::{MeshDegrees, parameters};
 use titan_recipes::tables::env::EnvValue;
-use titan_recipes::{Accelerator, Layout, Loaded, Overrides, Purpose, Recipe, Secret};
+use titan_recipes::{Accelerator, Difference, Layout, Loaded, Overrides, Purpose, Recipe, Secret};
+use titan_trainer::saver::SaveSpec;
 use titan_trainer::spec::{DataSpec, RunSpec, ValidationSpec};
 
 use crate::cli::TrainArgs;
@@ -31,7 +36,10 @@ use crate::setup::Variables;
 use crate::setup::compiler::{self, CXX, NoCompiler};
 use crate::{recipe_command, setup_command, words};
 use facts::DataFacts;
-use run_dir::{RunDir, occupied};
+use keeping::Keeping;
+pub(crate) use resume::Policy;
+use resume::{Decision, Expected, decide};
+use run_dir::{History, RunDir, occupied};
 
 /// The last JSON line of every `train --json`.
 #[derive(Serialize)]
@@ -79,15 +87,35 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     if !loaded.warnings.diagnostics.is_empty() {
         console.block(loaded.warnings.render(true));
     }
-    if let Some(path) = &args.run_dir
-        && !RunDir::is_free(path)?
-    {
-        return Err(not_free(path, &loaded));
-    }
+    let continues = match &args.run_dir {
+        Some(path) if !RunDir::is_free(path)? => {
+            let can_go_on = loaded.recipe.checkpoint.is_some()
+                && args.resume != Policy::Never
+                && History::read(path).is_some();
+            check_occupied(path, &loaded, can_go_on)?;
+            true
+        }
+        _ => false,
+    };
+    let settings = loaded.settings().map(|settings| keeping::identity(&settings));
+    let settings = settings.map_err(|error| Failure::new(Exit::Bug, error.to_string()))?;
     let Loaded { recipe, layout, .. } = loaded;
     let mut variables = worker_variables(&recipe)?;
     let data = check_data(&recipe, &layout, console, &cancelled)?;
     introduce(console, &recipe, &layout, &data, start);
+    let order = data::identity(&data.prepared, &data.samples, &recipe, &layout);
+    let decision = go_on_from(args, &recipe, console, &cancelled)?;
+    let expected = Expected { settings: &settings, order: &order };
+    let resume = decision.chosen.as_ref().map(|chosen| chosen.resume(&expected)).transpose()?;
+    if let Some(resume) = &resume
+        && resume.step >= *recipe.training.steps
+    {
+        let (step, steps) = (resume.step, *recipe.training.steps);
+        console
+            .line(format!("nothing to do: step {step} is done, and the recipe asks for {steps}"));
+        reached.step = step;
+        return Ok(Exit::Done);
+    }
     if args.dry_run {
         return Ok(Exit::Done);
     }
@@ -106,16 +134,29 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     if cancelled.load(Ordering::Relaxed) {
         return Ok(Exit::Stopped);
     }
-    let run_dir = RunDir::create(args.run_dir.as_deref(), &recipe.name)?;
+    let run_dir = match &args.run_dir {
+        Some(path) if continues => RunDir::reopen(path)?,
+        path => RunDir::create(path.as_deref(), &recipe.name)?,
+    };
     reached.run_dir = Some(run_dir.path().to_owned());
     if let Some(note) = run_dir.left_behind() {
         console.note(&note);
     }
     let threads = threads(&recipe, &layout);
-    let spec =
+    let mut spec =
         RunSpec::new(&recipe, layout, data.spec(&recipe, &layout), threads).map_err(|key| {
             Failure::new(Exit::Bug, format!("the engine has no form for `{key}` of this recipe"))
         })?;
+    reached.step = resume.as_ref().map_or(0, |resume| resume.step);
+    spec.resume = resume;
+    let keeping = keep_in(&run_dir, &recipe, &spec, (settings, order))?;
+    if let Some(keeping) = &keeping {
+        let attempt = run_dir.attempt();
+        for path in keeping.set_later_aside(&decision, spec.steps_done(), attempt)? {
+            console.note(&format!("a later checkpoint is set aside: {}", path.display()));
+        }
+        spec.save = Some(keeping.saving());
+    }
     let run = run::Run {
         console,
         recipe: &recipe,
@@ -127,22 +168,89 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         start,
         set_up,
         data,
+        keeping,
+        decision,
     };
     run.execute(reached)
 }
 
-/// What to say about a directory that has something in it: if it is another run, how that differs.
-fn not_free(path: &Path, ours: &Loaded) -> Failure {
-    const SHOWN: usize = 12;
-    let failure = occupied(path);
-    let Some(recipe) = RunDir::recipe(path) else { return failure };
-    let Ok(theirs) = titan_recipes::load(&recipe, &Overrides::default(), Purpose::Plan) else {
-        return failure;
+/// What the run goes on from, which is said.
+fn go_on_from(
+    args: &TrainArgs,
+    recipe: &Recipe,
+    console: &Console,
+    stop: &AtomicBool,
+) -> Result<Decision, Failure> {
+    let none = Decision { chosen: None, skipped: Vec::new() };
+    let needs_one = matches!(args.resume, Policy::Required | Policy::Step(_));
+    let Some(checkpoint) = &recipe.checkpoint else {
+        if !needs_one {
+            return Ok(none);
+        }
+        let text = "--resume asks for a checkpoint, and the recipe saves none";
+        return Err(Failure::new(Exit::Usage, text).help("add a table [checkpoint]"));
     };
-    let (Ok(theirs), Ok(ours)) = (theirs.settings(), ours.settings()) else { return failure };
-    let differences = titan_recipes::difference(&theirs, &ours);
+    let Some(folder) = keeping::folder(checkpoint, args.run_dir.as_deref()) else {
+        if !needs_one {
+            return Ok(none);
+        }
+        let text = "--resume asks for a checkpoint, and a new run has none";
+        return Err(Failure::new(Exit::NoCheckpoint, text)
+            .help("name the run that has it with --run-dir, or an absolute checkpoint.directory"));
+    };
+    let decision = decide(&folder, args.resume, stop)?;
+    if let Some(text) = decision.in_words(&folder) {
+        console.block(text);
+        console.json(&decision.json_event());
+    }
+    Ok(decision)
+}
+
+/// Makes the folder of the checkpoints ready, if there are to be some.
+fn keep_in(
+    run_dir: &RunDir,
+    recipe: &Recipe,
+    spec: &RunSpec,
+    identity: (serde_json::Value, OrderIdentity),
+) -> Result<Option<Keeping>, Failure> {
+    let Some(checkpoint) = &recipe.checkpoint else { return Ok(None) };
+    let Some(folder) = keeping::folder(checkpoint, Some(run_dir.path())) else { return Ok(None) };
+    keeping::check_folder(&folder)?;
+    let to = SaveSpec { folder, writer: run_dir.id().to_owned() };
+    // Weights, and two or one more of the same size.
+    let tensors = if spec.engine.optimizer.has_two_moments() { 3 } else { 2 };
+    let bytes = parameters(&recipe.model).total.saturating_mul(4 * tensors);
+    let keeping = Keeping::new(checkpoint, to, spec, &recipe.name, identity, bytes);
+    keeping.tidy_up();
+    Ok(Some(keeping))
+}
+
+/// Refuses a directory that has something in it, unless it is a run that can be continued: of another run, it is said how
+/// that differs.
+fn check_occupied(path: &Path, ours: &Loaded, can_go_on: bool) -> Result<(), Failure> {
+    let failure = occupied(path);
+    let Some(recipe) = RunDir::recipe(path) else { return Err(failure) };
+    let Ok(theirs) = titan_recipes::load(&recipe, &Overrides::default(), Purpose::Plan) else {
+        return Err(failure);
+    };
+    let (Ok(theirs), Ok(ours)) = (theirs.settings(), ours.settings()) else { return Err(failure) };
+    let mut differences = titan_recipes::difference(&theirs, &ours);
+    if can_go_on {
+        // Another number of steps or of devices is no reason to begin anew.
+        differences.retain(|difference| keeping::is_identity(&difference.name));
+        if differences.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(another_recipe(path, failure, &differences))
+}
+
+fn another_recipe(path: &Path, failure: Failure, differences: &[Difference]) -> Failure {
+    const SHOWN: usize = 12;
     if differences.is_empty() {
-        return failure.help("it is a run of the same recipe");
+        return failure.help(
+            "it is a run of the same recipe; with a table [checkpoint] it could be continued",
+        );
     }
     let value = |value: &Option<_>| {
         value.as_ref().map_or_else(|| "not set".to_owned(), titan_recipes::value_text)

@@ -1,19 +1,17 @@
 //! What a run leaves behind: `recipe.toml`, `metrics.jsonl`, `ledger.jsonl` and TensorBoard files.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use titan_trainer::ledger::{Event, Ledger, append_line};
 use titan_trainer::metrics::{StepRecord, ValidationRecord};
 use titan_trainer::tensorboard::{Lost, TensorBoard};
 
-use super::run_dir::{RECIPE, RunDir};
+use super::history::{self, History};
+use super::run_dir::{LEDGER, RECIPE, RunDir};
 use crate::exit::Exit;
 use crate::failure::Failure;
-
-/// The first start of a run; later ones come with restarts.
-pub(crate) const ATTEMPT: u64 = 1;
 
 /// Writes the files of one run.
 pub(crate) struct Recorder {
@@ -30,23 +28,27 @@ impl Recorder {
         recipe: &str,
         tensorboard: bool,
         start: Instant,
+        steps_done: u64,
     ) -> Result<(Self, Option<Lost>), Failure> {
         let path = |name: &str| run.path().join(name);
         write_file(&path(RECIPE), recipe)?;
+        let history = history::rewind(run.path(), steps_done).map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot rewrite the metrics of the run", &error)
+        })?;
         let metrics = File::options().create(true).append(true).open(path("metrics.jsonl"));
         let metrics = metrics.map_err(|error| {
             Failure::io(Exit::WorkersFailed, "cannot write metrics.jsonl", &error)
         })?;
-        let ledger = Ledger::open(&path("ledger.jsonl"), run.id(), ATTEMPT, start);
+        let ledger = Ledger::open(&path(LEDGER), run.id(), run.attempt(), start);
         let ledger = ledger.map_err(|error| {
             Failure::io(Exit::WorkersFailed, "cannot write ledger.jsonl", &error)
         })?;
-        let (tensorboard, lost) =
-            match tensorboard.then(|| TensorBoard::create(&path("tensorboard"))) {
-                Some(Ok(tensorboard)) => (Some(tensorboard), None),
-                Some(Err(lost)) => (None, Some(lost)),
-                None => (None, None),
-            };
+        let (tensorboard, lost) = match tensorboard.then(|| charts(&path("tensorboard"), &history))
+        {
+            Some(Ok(tensorboard)) => (Some(tensorboard), None),
+            Some(Err(lost)) => (None, Some(lost)),
+            None => (None, None),
+        };
         Ok((Self { metrics, validation: path("validation.jsonl"), ledger, tensorboard }, lost))
     }
 
@@ -88,7 +90,21 @@ impl Recorder {
     }
 }
 
-fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+/// New charts, with what is kept of earlier starts of the run: TensorBoard would show both values of a step that was
+/// done twice.
+fn charts(folder: &Path, history: &History) -> Result<TensorBoard, Lost> {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("events.out.tfevents.") {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    let mut tensorboard = TensorBoard::create(folder)?;
+    history.steps.iter().try_for_each(|record| tensorboard.add(record))?;
+    history.validations.iter().try_for_each(|record| tensorboard.add_validation(record))?;
+    Ok(tensorboard)
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| {
         Failure::io(Exit::WorkersFailed, format!("cannot write {}", path.display()), &error)
     })

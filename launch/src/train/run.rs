@@ -14,8 +14,11 @@ use titan_trainer::metrics::{Assembler, Meter, StepRecord, ValidationRecord};
 use titan_trainer::protocol::{HostMessage, PROTOCOL, RankMessage, RankValidation};
 use titan_trainer::spec::RunSpec;
 
+use super::keeper::{Keeper, Kept};
+use super::keeping::Keeping;
 use super::progress::{Progress, plain};
-use super::recorder::{ATTEMPT, Recorder};
+use super::recorder::Recorder;
+use super::resume::Decision;
 use super::run_dir::{RunDir, host_name};
 use super::shell::{WorkerSettings, Workers, log_path};
 use super::supervisor::{
@@ -46,6 +49,10 @@ pub(super) struct Run<'a> {
     /// How long it took to have the environment.
     pub(super) set_up: Duration,
     pub(super) data: Data,
+    /// How checkpoints are kept, if they are saved.
+    pub(super) keeping: Option<Keeping>,
+    /// What the run goes on from.
+    pub(super) decision: Decision,
 }
 
 impl Run<'_> {
@@ -55,14 +62,26 @@ impl Run<'_> {
             Failure::new(Exit::Bug, format!("the resolved recipe cannot be written: {error}"))
         })?;
         let tensorboard = *self.recipe.metrics.tensorboard;
-        let (mut recorder, lost) =
-            Recorder::create(&self.run_dir, &recipe_text, tensorboard, self.start)?;
+        let (mut recorder, lost) = Recorder::create(
+            &self.run_dir,
+            &recipe_text,
+            tensorboard,
+            self.start,
+            self.spec.steps_done(),
+        )?;
         if let Some(lost) = lost {
             self.console.warning(&lost.to_string());
         }
         recorder.event(&self.run_started())?;
         let seconds = self.set_up.as_secs_f64();
         recorder.event(&ledger::Event::Phase { phase: "set_up", seconds })?;
+        if let Some(resume) = &self.spec.resume {
+            recorder.event(&ledger::Event::Resumed {
+                step: resume.step,
+                path: resume.folder.display().to_string(),
+                skipped: self.decision.skipped.clone(),
+            })?;
+        }
         let result = self.supervise(&mut recorder, reached);
         let exit = result.as_ref().map_or_else(|failure| failure.exit, |exit| *exit);
         let reason = match &result {
@@ -109,12 +128,24 @@ impl Run<'_> {
             variables: self.variables.clone(),
         };
         self.console.spin("importing torch");
+        let keeper = match &self.keeping {
+            None => None,
+            Some(keeping) => {
+                let sender = sender.clone();
+                let report = move |kept| drop(sender.send(Event::Checkpoint(kept)));
+                let world = self.layout.world as usize;
+                let keeper = keeping.start(&self.spec, self.run_dir.attempt(), world, report);
+                Some(keeper.map_err(|error| {
+                    Failure::io(Exit::WorkersFailed, "cannot start to keep checkpoints", &error)
+                })?)
+            }
+        };
         let workers = Workers::start(settings, sender).map_err(|error| {
             Failure::io(Exit::WorkersFailed, "cannot start the worker host", &error)
         })?;
         let grace = Duration::from_secs(*self.recipe.elastic.grace_seconds);
         let world = self.layout.world as usize;
-        let meter = Meter::new(self.recipe, self.layout, ATTEMPT);
+        let meter = Meter::new(self.recipe, self.layout, self.run_dir.attempt());
         let mut session = Session {
             run: self,
             recorder,
@@ -126,8 +157,14 @@ impl Run<'_> {
             ranks_ordered: Instant::now(),
             signals: 0,
             validations: Vec::new(),
+            keeper,
         };
-        let verdict = session.follow(&events)?;
+        let followed = session.follow(&events);
+        let kept = session.finish_checkpoints(&events);
+        let verdict = followed?;
+        if matches!(verdict, Verdict::Completed | Verdict::Stopped { .. }) {
+            kept?;
+        }
         session.workers.end_host(&events);
         session.conclude(verdict)
     }
@@ -168,6 +205,7 @@ struct Session<'a, 'r> {
     signals: u32,
     /// What ranks have reported of a validation that not all have reported.
     validations: Vec<RankValidation>,
+    keeper: Option<Keeper>,
 }
 
 impl Session<'_, '_> {
@@ -253,6 +291,12 @@ impl Session<'_, '_> {
                     self.validation_done(&all)?;
                 }
             }
+            Event::Rank(_, RankMessage::Saved(saved)) => {
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.add(saved);
+                }
+            }
+            Event::Checkpoint(kept) => self.checkpoint_done(kept)?,
             Event::Signal(signal) => {
                 self.signals += 1;
                 let text = match (self.signals, self.supervisor.last_step()) {
@@ -284,7 +328,8 @@ impl Session<'_, '_> {
             if self.run.spec.engine.compile { ", the step compiled" } else { "" },
         );
         self.run.console.phase("engine", &detail, took);
-        self.run.console.bar(self.run.spec.steps, 0, "first step".to_owned());
+        let spec = &self.run.spec;
+        self.run.console.bar(spec.steps, spec.steps_done(), "first step".to_owned());
         self.recorder.event(&ledger::Event::Phase { phase: "engine", seconds: took.as_secs_f64() })
     }
 
@@ -299,7 +344,8 @@ impl Session<'_, '_> {
         self.run.run_dir.check_still_there()?;
         let console = self.run.console;
         let steps = self.run.spec.steps;
-        if record.step == 1 {
+        let is_first = record.step == self.run.spec.steps_done() + 1;
+        if is_first {
             console.json(&FirstStep {
                 event: "first_step",
                 seconds: self.run.start.elapsed().as_secs_f64(),
@@ -308,7 +354,7 @@ impl Session<'_, '_> {
         console.json(record);
         console.bar(steps, record.step, self.progress.live(record));
         let every = *self.run.recipe.metrics.every_steps;
-        let due = record.step.is_multiple_of(every) || record.step == 1 || record.step == steps;
+        let due = record.step.is_multiple_of(every) || is_first || record.step == steps;
         if console.style() == Style::Plain && due {
             console.line(plain(record, steps));
         }
@@ -321,7 +367,7 @@ impl Session<'_, '_> {
         let seconds = ranks.iter().map(|rank| rank.seconds).fold(0.0, f64::max);
         let record = ValidationRecord {
             step: first.step,
-            attempt: ATTEMPT,
+            attempt: self.run.run_dir.attempt(),
             loss: first.loss,
             targets: first.targets,
             seconds,
@@ -341,6 +387,45 @@ impl Session<'_, '_> {
             ));
         }
         Ok(())
+    }
+
+    /// Records what became of a save.
+    fn checkpoint_done(&mut self, kept: &Kept) -> Result<(), Failure> {
+        let step = kept.step;
+        let committed = match &kept.result {
+            Ok(committed) => committed,
+            Err(not_kept) => {
+                let failure = Failure::new(not_kept.exit, not_kept.text.clone());
+                return Err(failure.help("the checkpoints before it are as they were"));
+            }
+        };
+        self.recorder.event(&committed.ledger_event(step))?;
+        let console = self.run.console;
+        console.json(&committed.json_event(step));
+        if console.style() != Style::Json {
+            console.line(committed.in_words(step));
+        }
+        if let Some(why) = &committed.kept_back {
+            console.warning(why);
+        }
+        Ok(())
+    }
+
+    /// Waits for the checkpoints that are being made. The workers have ended.
+    fn finish_checkpoints(&mut self, events: &Receiver<Event>) -> Result<(), Failure> {
+        let Some(keeper) = &mut self.keeper else { return Ok(()) };
+        keeper.finish();
+        let mut result = Ok(());
+        for event in events.try_iter() {
+            let _ = self.workers.note(&event);
+            if let Event::Checkpoint(kept) = &event {
+                result = result.and(self.checkpoint_done(kept));
+            }
+        }
+        if let Some(keeping) = &self.run.keeping {
+            keeping.tidy_up();
+        }
+        result
     }
 
     /// Says how the run ended.
@@ -430,7 +515,10 @@ impl Session<'_, '_> {
         let quoted = match &cause.how {
             // What these say is all there is to say.
             How::Reported(_, f)
-                if matches!(f.class, FailureClass::NonFiniteLoss | FailureClass::Data) =>
+                if !matches!(
+                    f.class,
+                    FailureClass::Engine | FailureClass::PeerLost | FailureClass::Internal
+                ) =>
             {
                 Vec::new()
             }
@@ -440,6 +528,12 @@ impl Session<'_, '_> {
         if matches!(exit, Exit::NonFiniteLoss) {
             failure =
                 failure.help("lower optimizer.learning_rate, or lengthen schedule.warmup_steps");
+        }
+        if let How::Reported(_, said) = &cause.how
+            && matches!(said.class, FailureClass::NoSpace | FailureClass::Storage)
+            && let Some(keeping) = &self.run.keeping
+        {
+            failure = keeping.advise(failure);
         }
         if let How::Died(ExitStatus::Signal(9)) = cause.how {
             failure =

@@ -1,7 +1,7 @@
 //! The run directory: made once, owned by one launcher at a time.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -17,6 +17,9 @@ const LOCK: &str = "lock";
 /// The resolved recipe of the run.
 pub(crate) const RECIPE: &str = "recipe.toml";
 
+/// Everything that happened to the run.
+pub(crate) const LEDGER: &str = "ledger.jsonl";
+
 /// Who writes to a run directory.
 #[derive(Debug, Serialize, Deserialize)]
 struct Holder {
@@ -29,6 +32,8 @@ struct Holder {
 pub(crate) struct RunDir {
     path: PathBuf,
     id: String,
+    /// Which start of the run this is, from 1.
+    attempt: u64,
     /// Holds the operating system's lock, which ends with this process however it ends.
     lock: File,
     /// Who held the lock before and did not live to let go of it.
@@ -70,6 +75,14 @@ impl RunDir {
     /// The recipe of the run that `path` belongs to, if it belongs to one.
     pub(crate) fn recipe(path: &Path) -> Option<PathBuf> {
         Some(path.join(RECIPE)).filter(|path| path.is_file())
+    }
+
+    /// Opens the directory of an earlier run and takes its lock.
+    pub(crate) fn reopen(path: &Path) -> Result<Self, Failure> {
+        let Some(history) = History::read(path) else { return Err(occupied(path)) };
+        let mut run = Self::lock(path, history.id)?;
+        run.attempt = history.attempts + 1;
+        Ok(run)
     }
 
     /// Creates the directory and takes its lock. Without a path it is `runs/NAME-TIME-XXXX`.
@@ -118,7 +131,7 @@ impl RunDir {
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(text.as_bytes()));
         written.map_err(|error| unusable(&path, &error))?;
-        let run = Self { path, id, lock: file, left_behind };
+        let run = Self { path, id, attempt: 1, lock: file, left_behind };
         for folder in ["logs", "tensorboard"] {
             fs::create_dir_all(run.path.join(folder))
                 .map_err(|error| unusable(&run.path, &error))?;
@@ -151,9 +164,45 @@ impl RunDir {
         Err(Failure::new(Exit::WorkersFailed, text))
     }
 
+    /// Which start of the run this is, from 1.
+    pub(crate) fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
     /// The id of the run, different from that of every other run.
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+}
+
+impl Drop for RunDir {
+    /// A lock that says who had it is one that somebody has left behind.
+    fn drop(&mut self) {
+        let _ = self.lock.set_len(0);
+    }
+}
+
+/// What the ledger of an earlier run says about it.
+#[derive(Debug)]
+pub(crate) struct History {
+    id: String,
+    attempts: u64,
+}
+
+impl History {
+    /// Reads the ledger in a run directory, if there is one.
+    pub(crate) fn read(run: &Path) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Line {
+            run: String,
+            attempt: u64,
+        }
+        let file = File::open(run.join(LEDGER)).ok()?;
+        let lines = BufReader::new(file).lines().map_while(Result::ok);
+        // The last line may have been cut off by a kill.
+        let lines = lines.filter_map(|line| serde_json::from_str::<Line>(&line).ok());
+        let last = lines.last()?;
+        Some(Self { id: last.run, attempts: last.attempt })
     }
 }
 

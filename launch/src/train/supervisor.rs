@@ -8,6 +8,8 @@ use std::time::Duration;
 use titan_trainer::failure::{Failure, FailureClass};
 use titan_trainer::protocol::{Ending, HostMessage, RankMessage};
 
+use super::keeper::Kept;
+
 /// After the first failure, how long to wait for failures of other ranks: the one that dies first is not always
 /// the one that is noticed first.
 const SETTLE: Duration = Duration::from_millis(700);
@@ -29,6 +31,8 @@ pub(crate) enum Event {
     Rank(usize, RankMessage),
     /// A rank ended.
     RankExited(usize, ExitStatus),
+    /// A save has become a checkpoint, or has not.
+    Checkpoint(Kept),
     /// The user or the system wants the run to end.
     Signal(&'static str),
     /// The time that was asked for by [`Supervisor::deadline`] has come.
@@ -194,6 +198,8 @@ impl Supervisor {
             Event::Rank(rank, message) => self.rank_said(now, *rank, message),
             Event::RankExited(rank, status) => self.rank_exited(now, *rank, *status),
             Event::Signal(signal) => self.signalled(now, signal),
+            // What is wrong with a checkpoint ends the run in the shell, which knows where it is.
+            Event::Checkpoint(_) => Vec::new(),
             Event::Deadline => self.time_is_up(now),
         };
         if self.over() {
@@ -254,7 +260,7 @@ impl Supervisor {
 
     fn rank_said(&mut self, now: Duration, rank: usize, message: &RankMessage) -> Vec<Action> {
         match message {
-            RankMessage::Ready { .. } | RankMessage::Validation(_) => {}
+            RankMessage::Ready { .. } | RankMessage::Validation(_) | RankMessage::Saved(_) => {}
             RankMessage::Step(step) => self.last_step = self.last_step.max(step.step),
             RankMessage::Finished { ending, .. } => {
                 self.ranks[rank] = RankState::Finished;

@@ -3,6 +3,7 @@
 
 use crate::accelerators::Accelerator;
 use crate::diagnostic::Diagnostic;
+use crate::location::Location;
 use crate::recipe::Recipe;
 use crate::source::Loc;
 use crate::tables::launch::Backend;
@@ -18,7 +19,7 @@ struct Wish {
 
 /// Every wish of a recipe that this version cannot fulfil.
 pub(crate) fn unable(r: &Recipe, is_broken: impl Fn(&str) -> bool) -> Vec<Diagnostic> {
-    let wishes = [model(r), machine(r), restarts(r), tables(r)];
+    let wishes = [model(r), machine(r), restarts(r), checkpoints(r), tables(r)];
     let wishes = wishes.into_iter().flatten().filter(|wish| !is_broken(wish.key));
     wishes.map(Wish::report).collect()
 }
@@ -84,14 +85,34 @@ fn restarts(r: &Recipe) -> Vec<Wish> {
     wishes
 }
 
+fn checkpoints(r: &Recipe) -> Vec<Wish> {
+    let Some(checkpoint) = &r.checkpoint else { return Vec::new() };
+    let mut wishes = Vec::new();
+    if let Location::Remote(_) = checkpoint.directory.value {
+        let asked = format!("`checkpoint.directory` = \"{}\"", checkpoint.directory.value);
+        let at = &checkpoint.directory.at;
+        wishes.push(Wish::new("checkpoint.directory", asked, at, "name a local folder"));
+    }
+    if let Some(local) = &checkpoint.local_directory {
+        let asked =
+            "a second, faster place for checkpoints (`checkpoint.local_directory`)".to_owned();
+        wishes.push(Wish::new(
+            "checkpoint.local_directory",
+            asked,
+            &local.at,
+            "leave local_directory out",
+        ));
+    }
+    wishes
+}
+
 /// Tables that ask for something by being there.
 fn tables(r: &Recipe) -> Vec<Wish> {
     const LEAVE: &str = "leave the table out";
-    let checkpoint = r.checkpoint.as_ref().map(|t| ("checkpoint", "checkpoints", &t.at));
     let rl = r.rl.as_ref().map(|t| ("rl", "reinforcement learning", &t.at));
-    let tables = [checkpoint, rl].into_iter().flatten();
-    let mut wishes: Vec<Wish> = tables
+    let mut wishes: Vec<Wish> = rl
         .map(|(table, what, at)| Wish::new(table, format!("{what} ([{table}])"), at, LEAVE))
+        .into_iter()
         .collect();
     if let Some(launch) = r.launch.as_ref().filter(|launch| *launch.on != Backend::Local) {
         let asked = format!("`launch.on` = \"{}\"", *launch.on);

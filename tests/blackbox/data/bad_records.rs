@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Data, not_tested};
+use super::Data;
 use crate::support::json_lines;
+use crate::support::not_tested;
 
 /// A file with one bad record.
 struct Bad {

@@ -14,7 +14,6 @@ mod validation;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -197,11 +196,6 @@ fn same_files(left: &Path, right: &Path) {
         // Not assert_eq: it would print megabytes.
         assert!(*content == right[name], "{name} differs");
     }
-}
-
-/// Says what a test leaves out, past the harness, which shows what passing tests print to nobody.
-fn not_tested(what: &str) {
-    let _ = std::io::stderr().write_all(format!("NOT TESTED: {what}\n").as_bytes());
 }
 
 /// Changes one bit of a file.

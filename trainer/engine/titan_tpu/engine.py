@@ -26,6 +26,7 @@ from titan_tpu.parallel.mesh import build_mesh
 from titan_tpu.parallel.remat import rematerialise
 from titan_tpu.parallel.simple_fsdp import Precision, shard_parameters
 from titan_tpu.parallel.tensor_parallel import spread_matrices
+from titan_tpu.state import StatePart, parts
 
 
 class Engine:
@@ -68,8 +69,9 @@ class Engine:
         )
         rematerialise(self.model, config.remat)
         self._parameters = list(self.model.parameters())
-        # Made once: whether this rank wishes to stop.
-        self._wishes = torch.tensor([[0.0], [1.0]], device=self._device.torch_device)
+        # Made once: whether this rank wishes to stop, and whether it wishes to save, by [stop][save].
+        wishes = [[[float(stop), float(save)] for save in (0, 1)] for stop in (0, 1)]
+        self._wishes = torch.tensor(wishes, device=self._device.torch_device)
         self._optimizer = self._build_optimizer()
         self._micro_step = MicroStep(self.model, config, self._mesh, self._device.torch_device)
         self._compiled = self._compile() if config.compile else None
@@ -99,12 +101,14 @@ class Engine:
         """Whether the device has a queue, so that `read` should wait until the next step is under way."""
         return self._device.asynchronous
 
-    def step(self, tokens: Any, learning_rate: float, stop: bool) -> tuple[Tensor, Tensor | None]:
+    def step(
+        self, tokens: Any, learning_rate: float, stop: bool, save: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
         """Run one optimizer step on this rank's part of the global batch.
 
         `tokens` is a writable buffer of int32 [accumulation, local_batch, sequence_length + 1]; it is viewed,
         not copied, and not kept. With a loss mask they may be marked (see `models/marks.py`). `stop` is this
-        rank's wish to end after this step.
+        rank's wish to end after this step, `save` its wish that the state be saved.
         Returns a handle for `read`, without waiting for the device.
         Raises `RuntimeError` for a buffer of another size, `IndexError` for a token outside the vocabulary.
         """
@@ -116,17 +120,17 @@ class Engine:
         statistics = self._accumulate_gradients(inputs_A[0])
         for inputs in inputs_A[1:]:
             statistics = statistics + self._accumulate_gradients(inputs)
-        totals = self._reduce_totals(statistics, stop)
+        totals = self._reduce_totals(statistics, self._wishes[int(stop), int(save)])
         divisor = None
         if config.gradient_clip is not None:
             # Never below one: gradients within the bound stay as they are.
-            divisor = (totals[1].sqrt() / config.gradient_clip).clamp(min=1.0)
+            divisor = (totals[2].sqrt() / config.gradient_clip).clamp(min=1.0)
         self._optimizer.step(learning_rate, divisor)
         if config.model.experts is None:
             return totals, targets
-        pairs_LE, left_out_LE = totals[3:].view(config.model.num_layers, 2, -1).unbind(dim=1)
+        pairs_LE, left_out_LE = totals[4:].view(config.model.num_layers, 2, -1).unbind(dim=1)
         self._micro_step.balance(pairs_LE)
-        return torch.cat((totals[:3], balancing.summary(pairs_LE, left_out_LE))), targets
+        return torch.cat((totals[:4], balancing.summary(pairs_LE, left_out_LE))), targets
 
     def evaluate(self, tokens: Any) -> tuple[Tensor, Tensor]:
         """Run the forward pass alone on this rank's part of a batch, and change nothing.
@@ -175,36 +179,47 @@ class Engine:
         objective.backward()
         return statistics
 
-    def _reduce_totals(self, statistics: Tensor, stop: bool) -> Tensor:
-        """[ranks that wish to stop, squared gradient norm, loss, loads of a mixture (L * 2 * E)], summed over
-        all ranks in one message.
+    def _reduce_totals(self, statistics: Tensor, wishes: Tensor) -> Tensor:
+        """[ranks that wish to stop, ranks that wish to save, squared gradient norm, loss, loads of a mixture
+        (L * 2 * E)], summed over all ranks in one message.
 
         Replicas hold equal gradients, so each contributes its share: every element of the model is counted
         once.
         """
         norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in self._parameters])
         square = (norm.square() / self._mesh.replicate.degree).view(1)
-        return self._mesh.world.all_reduce(torch.cat((self._wishes[int(stop)], square, statistics)))
+        return self._mesh.world.all_reduce(torch.cat((wishes, square, statistics)))
 
     def read(
         self, handle: tuple[Tensor, Tensor | None]
-    ) -> tuple[float, float, bool, int | None, tuple[list[float], int, float, float] | None]:
-        """Wait for a step and return (loss, gradient norm, stop agreed, targets, experts), the same on all
-        ranks.
+    ) -> tuple[float, float, bool, int | None, tuple[list[float], int, float, float] | None, bool]:
+        """Wait for a step and return (loss, gradient norm, stop agreed, targets, experts, save agreed), the
+        same on all ranks.
 
         Loss in nats per target, mean over the global batch, before the update; norm over all parameters,
-        before clipping; stop is true on all ranks at the same step as soon as one of them has wished it.
+        before clipping; stop and save are true on all ranks at the same step, if one of them has wished it.
         Targets, with a loss mask: how many the global batch had; with none of them the loss is 0.
         Experts, of a mixture: (load of each, pairs left out, largest load, smallest load); see
         `balancing.summary`.
         """
         totals, counted = handle
-        stops, square, loss, *experts = totals.tolist()
+        stops, saves, square, loss, *experts = totals.tolist()
         targets = None if counted is None else counted.item()
         if not experts:
-            return loss, math.sqrt(square), stops > 0, targets, None
+            return loss, math.sqrt(square), stops > 0, targets, None, saves > 0
         left_out, largest, smallest, *load = experts
-        return loss, math.sqrt(square), stops > 0, targets, (load, round(left_out), largest, smallest)
+        of_experts = (load, round(left_out), largest, smallest)
+        return loss, math.sqrt(square), stops > 0, targets, of_experts, saves > 0
+
+    def state(self) -> list[StatePart]:
+        """The parts of the run's state that this rank holds, as they are after the last step."""
+        return parts(self.model, self.placements, self._optimizer, self._micro_step.balance_LE, self._mesh)
+
+    def resume(self, state: list[StatePart], step: int) -> None:
+        """Go on after step `step`, with what is now in the memory of the host of the parts of `state`."""
+        for part in state:
+            part.take_back()
+        self._optimizer.resume(step)
 
     def describe(self) -> dict[str, int]:
         """Parameters of the model, elements that this rank holds (padding included), and threads in use."""

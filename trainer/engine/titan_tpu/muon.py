@@ -109,6 +109,14 @@ class Muon(Optimizer):
                 matrix.parameter.mul_(1 - learning_rate * self._config.weight_decay)
                 matrix.parameter.sub_(update, alpha=learning_rate)
 
+    def state(self) -> dict[str, dict[nn.Parameter, Tensor]]:
+        """See `Optimizer.state`."""
+        return {"average": self._averages} | self._adamw.state()
+
+    def resume(self, step: int) -> None:
+        """See `Optimizer.resume`."""
+        self._adamw.resume(step)
+
     def _momentum(self, parameter: nn.Parameter) -> Tensor:
         """Nesterov's, of a shard."""
         average, momentum = self._averages[parameter], self._config.momentum

@@ -34,6 +34,16 @@ class Optimizer(ABC):
     def step(self, learning_rate: float, divisor: Tensor | None = None) -> None:
         """Update every parameter in place, after dividing its gradient, which it must have, by `divisor`."""
 
+    @abstractmethod
+    def state(self) -> dict[str, dict[nn.Parameter, Tensor]]:
+        """What is remembered from step to step: by its kind, for some parameters a tensor of the same shape,
+        which is the one that the next step uses. The number of steps is not among it.
+        """
+
+    @abstractmethod
+    def resume(self, step: int) -> None:
+        """Go on after `step` steps, with the tensors of `state` as they are now."""
+
 
 class ElementWise(Optimizer):
     """A rule that is the same for every element, but for weight decay."""
@@ -76,6 +86,13 @@ class AdamW(ElementWise):
         # On the device, and one each, because that is what the kernel takes.
         self._steps = {parameter: torch.zeros((), device=parameter.device) for parameter in parameters}
 
+    def state(self) -> dict[str, dict[nn.Parameter, Tensor]]:
+        return {"first_moment": self._first_moments, "second_moment": self._second_moments}
+
+    def resume(self, step: int) -> None:
+        for steps in self._steps.values():
+            steps.fill_(step)
+
     def _update(self, parameters, gradients, learning_rate, weight_decay, divisor) -> None:
         adamw(
             parameters,
@@ -103,6 +120,13 @@ class SGD(ElementWise):
         super().__init__(parameters, config.weight_decay)
         self._momentum = config.momentum
         self._averages = {parameter: torch.zeros_like(parameter) for parameter in parameters}
+
+    def state(self) -> dict[str, dict[nn.Parameter, Tensor]]:
+        return {"average": self._averages}
+
+    def resume(self, step: int) -> None:
+        # Nothing here depends on the number of steps.
+        pass
 
     def _update(self, parameters, gradients, learning_rate, weight_decay, divisor) -> None:
         sgd(

@@ -7,6 +7,7 @@
 mod host;
 mod python_engine;
 mod rank;
+mod state;
 mod tokens;
 
 use pyo3::prelude::*;

@@ -2,16 +2,19 @@
 
 use pyo3::prelude::*;
 use serde_json::to_string;
-use titan_trainer::engine::{Engine, Evaluation, ExpertLoad, StepInput, StepOutput};
+use titan_trainer::engine::{
+    Engine, Evaluation, ExpertLoad, StateWork, StepInput, StepOutput, Wish,
+};
 use titan_trainer::failure::{Failure, FailureClass};
 use titan_trainer::protocol::Rendezvous;
 use titan_trainer::spec::EngineConfig;
 
+use crate::state::State;
 use crate::tokens::Tokens;
 
 /// What `read` of the engine returns: loss, gradient norm, whether to stop, with a loss mask the number of targets,
-/// and of a mixture of experts its load, overflow, largest and smallest load.
-type Read = (f64, f64, bool, Option<u64>, Option<(Vec<f64>, u64, f64, f64)>);
+/// of a mixture of experts its load, overflow, largest and smallest load, and whether to save.
+type Read = (f64, f64, bool, Option<u64>, Option<(Vec<f64>, u64, f64, f64)>, bool);
 
 /// `titan_tpu.engine.Engine` of this rank.
 pub(crate) struct PythonEngine {
@@ -67,7 +70,8 @@ impl Engine for PythonEngine {
     fn step(&mut self, input: StepInput) -> Result<Self::Pending, Failure> {
         Python::attach(|py| {
             let step = || -> PyResult<Self::Pending> {
-                let arguments = (Tokens::new(input.tokens), input.learning_rate, input.stop);
+                let Wish { stop, save } = input.wish;
+                let arguments = (Tokens::new(input.tokens), input.learning_rate, stop, save);
                 Ok(self.object.bind(py).call_method1("step", arguments)?.unbind())
             };
             step().map_err(|error| failure(py, &error))
@@ -79,7 +83,7 @@ impl Engine for PythonEngine {
             let read = || -> PyResult<Read> {
                 self.object.bind(py).call_method1("read", (pending,))?.extract()
             };
-            let (loss, grad_norm, stop, targets, experts) =
+            let (loss, grad_norm, stop, targets, experts, save) =
                 read().map_err(|error| failure(py, &error))?;
             let experts = experts.map(|(load, overflow, max_load, min_load)| ExpertLoad {
                 load,
@@ -87,7 +91,7 @@ impl Engine for PythonEngine {
                 min_load,
                 overflow,
             });
-            Ok(StepOutput { loss, grad_norm, stop, targets, experts })
+            Ok(StepOutput { loss, grad_norm, wish: Wish { stop, save }, targets, experts })
         })
     }
 
@@ -102,10 +106,24 @@ impl Engine for PythonEngine {
             Ok(Evaluation { cross_entropy, targets })
         })
     }
+
+    fn state(&mut self, work: &mut StateWork<'_>) -> Result<(), Failure> {
+        let state = Python::attach(|py| State::of(py, self.object.bind(py)))?;
+        state.show(work)
+    }
+
+    fn resume(&mut self, step: u64, work: &mut StateWork<'_>) -> Result<(), Failure> {
+        let state = Python::attach(|py| State::of(py, self.object.bind(py)))?;
+        state.show(work)?;
+        Python::attach(|py| {
+            let resume = || self.object.bind(py).call_method1("resume", (state.object(), step));
+            resume().map(drop).map_err(|error| failure(py, &error))
+        })
+    }
 }
 
 /// Writes the traceback to the rank's log and keeps one line of it for the user.
-fn failure(py: Python<'_>, error: &PyErr) -> Failure {
+pub(crate) fn failure(py: Python<'_>, error: &PyErr) -> Failure {
     error.print(py);
     let kind =
         error.get_type(py).name().map_or_else(|_| "Exception".to_owned(), |name| name.to_string());

@@ -10,10 +10,14 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use rustix::process::{Signal, kill_process_group};
+use titan_checkpoint::{Wanted, restore};
 use titan_datasets::{Loader, Prefetcher, Validation};
 use titan_trainer::channel::{Lines, write_line};
+use titan_trainer::engine::{Engine, StatePart};
 use titan_trainer::failure::{Failure, FailureClass};
 use titan_trainer::protocol::{Assignment, RankMessage, RankOrder};
+use titan_trainer::saver::Saver;
+use titan_trainer::spec::Resume;
 use titan_trainer::training_loop::{self, LoopPlan, Outcome, Surroundings, ValidationBatches};
 
 use crate::host::{RankFiles, complain};
@@ -62,7 +66,7 @@ fn work(
     let started = Instant::now();
     let run = assignment.run;
     let loader = Loader::open(&run.loader_config()).map_err(|error| (0, error.into()))?;
-    let steps = 0..run.steps;
+    let steps = run.steps_done()..run.steps;
     let data_rank = run.layout.data_rank(rank);
     let mut batches =
         Prefetcher::start(loader, data_rank, steps, PREFETCH).map_err(|error| (0, error.into()))?;
@@ -75,6 +79,9 @@ fn work(
     let mut engine =
         PythonEngine::new(py, &run.engine, rank, &assignment.rendezvous).map_err(|f| (0, f))?;
     let (parameters_total, parameters_local, threads) = engine.describe(py).map_err(|f| (0, f))?;
+    if let Some(resume) = &run.resume {
+        py.detach(|| load(&mut engine, resume, threads)).map_err(|f| (0, f))?;
+    }
     let ready = RankMessage::Ready {
         engine_seconds: started.elapsed().as_secs_f64(),
         parameters_total,
@@ -84,11 +91,15 @@ fn work(
     write_line(channel, &ready).map_err(before_steps)?;
 
     let plan = LoopPlan {
-        first_step: 1,
+        first_step: run.steps_done() + 1,
         last_step: run.steps,
         learning_rate: run.learning_rate,
         validate_every: run.data.validation.as_ref().map(|validation| validation.interval_steps),
+        save: run.save.as_ref().map(|save| save.interval),
+        watches_time: rank == 0,
     };
+    let resumed = run.resume.as_ref().map(|resume| resume.step);
+    let mut saver = run.save.map(|save| Saver::new(save.to, rank, threads as usize, resumed));
     let stop_wanted = || stop.load(Ordering::Relaxed);
     // If the launcher is gone, the thread that reads its orders ends this process.
     let mut report = |mut message: RankMessage| {
@@ -102,6 +113,7 @@ fn work(
         let around = Surroundings {
             batches: &mut batches,
             validation: &mut || Ok(validation_batches(validation.clone(), data_rank)),
+            saver: saver.as_mut(),
             stop_wanted: &stop_wanted,
             now: &|| started.elapsed(),
             report: &mut report,
@@ -112,6 +124,26 @@ fn work(
         .map_err(|error| (step, lost(&error)))?;
     engine.close(py);
     Ok(())
+}
+
+/// Replaces the state of a new engine by that of a checkpoint.
+fn load(engine: &mut PythonEngine, resume: &Resume, threads: u64) -> Result<(), Failure> {
+    let checkpoint = titan_checkpoint::open(&resume.folder).map_err(|error| unusable(&error))?;
+    engine.resume(resume.step, &mut |parts| {
+        let wanted = parts.into_iter().map(|StatePart { part, memory, .. }| Wanted {
+            name: part.name,
+            tensor: part.tensor,
+            region: part.region,
+            into: memory,
+        });
+        restore(&checkpoint, wanted.collect(), threads as usize, &AtomicBool::new(false))
+            .map(drop)
+            .map_err(|error| unusable(&error))
+    })
+}
+
+fn unusable(error: &titan_checkpoint::Error) -> Failure {
+    Failure::new(FailureClass::Checkpoint, error.to_string())
 }
 
 /// The batches of one validation.

@@ -1,0 +1,202 @@
+//! What becomes of the files that ranks have saved: checkpoints, and fewer of the old ones.
+//!
+//! A thread of its own does it, one checkpoint after the other, for disks can be slow: the launcher watches its workers
+//! meanwhile.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use serde_json::Value;
+use titan_checkpoint::{Error, Found, Staged, list, remove_checkpoint, verify};
+use titan_trainer::saver::{RankSaved, SaveSpec};
+
+use crate::exit::Exit;
+
+/// What became of a save.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kept {
+    /// Optimizer steps that were done.
+    pub(crate) step: u64,
+    /// The checkpoint, or why there is none.
+    pub(crate) result: Result<Committed, NotKept>,
+}
+
+/// A new checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Committed {
+    /// Its folder.
+    pub(crate) path: PathBuf,
+    /// Bytes of its files.
+    pub(crate) bytes: u64,
+    /// Seconds that training waited: the slowest rank.
+    pub(crate) blocked_seconds: f64,
+    /// Seconds from the copy of the state until all files were on the disk: the slowest rank.
+    pub(crate) write_seconds: f64,
+    /// Seconds that it took to make a checkpoint of the files, and to check it where an older one was to go.
+    pub(crate) commit_seconds: f64,
+    /// Steps whose checkpoints were removed.
+    pub(crate) removed: Vec<u64>,
+    /// What was not removed although it is old, and why.
+    pub(crate) kept_back: Option<String>,
+}
+
+/// Why there is no checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NotKept {
+    pub(crate) exit: Exit,
+    pub(crate) text: String,
+}
+
+/// All files of a step.
+struct Work {
+    step: u64,
+    files: Vec<RankSaved>,
+    run: Value,
+}
+
+/// Makes checkpoints of what ranks save.
+pub(crate) struct Keeper {
+    world: usize,
+    waiting: BTreeMap<u64, BTreeMap<String, RankSaved>>,
+    /// What a run says about itself in the checkpoint after a step.
+    describe: Box<dyn Fn(u64) -> Value>,
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts the thread; `report` is told what became of each save.
+    pub(crate) fn start(
+        to: SaveSpec,
+        keep_last: u64,
+        world: usize,
+        describe: Box<dyn Fn(u64) -> Value>,
+        report: impl Fn(Kept) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (work, orders) = channel::<Work>();
+        let name = "titan-checkpoint".to_owned();
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            for work in orders {
+                let step = work.step;
+                report(Kept { step, result: keep(&to, keep_last, work) });
+            }
+        })?;
+        let waiting = BTreeMap::new();
+        Ok(Self { world, waiting, describe, work: Some(work), thread: Some(thread) })
+    }
+
+    /// Takes one rank's report.
+    pub(crate) fn add(&mut self, saved: &RankSaved) {
+        let step = saved.step;
+        let files = self.waiting.entry(step).or_default();
+        files.insert(saved.file.name.clone(), saved.clone());
+        if files.len() < self.world {
+            return;
+        }
+        let files = self.waiting.remove(&step).unwrap_or_default().into_values().collect();
+        if let Some(work) = &self.work {
+            // It ends with this keeper, not before.
+            let _ = work.send(Work { step, files, run: (self.describe)(step) });
+        }
+    }
+
+    /// Waits until everything is done.
+    pub(crate) fn finish(&mut self) {
+        self.work = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep(to: &SaveSpec, keep_last: u64, work: Work) -> Result<Committed, NotKept> {
+    let began = Instant::now();
+    let Work { step, files, run } = work;
+    let slowest = |of: fn(&RankSaved) -> f64| files.iter().map(of).fold(0.0, f64::max);
+    let blocked_seconds = slowest(|saved| saved.blocked_seconds);
+    let write_seconds = slowest(|saved| saved.write_seconds);
+    let bytes = files.iter().map(|saved| saved.file.bytes).sum();
+    let id = run["id"].clone();
+    let files = files.into_iter().map(|saved| saved.file).collect();
+    let committed =
+        Staged::adopt(&to.folder, step, &to.writer).and_then(|staged| staged.commit(run, files));
+    let path = committed.map_err(|error| NotKept {
+        exit: if error.is_no_space() { Exit::NoSpace } else { Exit::WorkersFailed },
+        text: format!("no checkpoint could be made of step {step}: {error}"),
+    })?;
+    let (removed, kept_back) = match thin_out(&to.folder, &id, keep_last, &path) {
+        Ok(removed) => (removed, None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    let commit_seconds = began.elapsed().as_secs_f64();
+    Ok(Committed {
+        path,
+        bytes,
+        blocked_seconds,
+        write_seconds,
+        commit_seconds,
+        removed,
+        kept_back,
+    })
+}
+
+/// Removes what is older than the last `keep_last` checkpoints of this run, once the newest, at `newest`, has been read
+/// back and found sound. What other runs have made is not touched.
+fn thin_out(folder: &Path, run: &Value, keep_last: u64, newest: &Path) -> Result<Vec<u64>, String> {
+    let found = list(folder).map_err(|error| error.to_string())?;
+    // The manifest of one that cannot be opened does not say whose it is.
+    let is_ours = |found: &Found| {
+        titan_checkpoint::open(&found.path)
+            .is_ok_and(|checkpoint| checkpoint.manifest().run["id"] == *run)
+    };
+    let own: Vec<Found> = found.into_iter().filter(is_ours).collect();
+    let old = old(&own, keep_last, newest);
+    if old.is_empty() {
+        return Ok(Vec::new());
+    }
+    let findings = verify(newest, 1, &AtomicBool::new(false), &|_| {});
+    let bad = findings.map_err(|error| error.to_string())?.bad;
+    if let Some(bad) = bad.first() {
+        return Err(format!(
+            "the newest checkpoint is damaged, so no older one is removed: {}: {}",
+            bad.path.display(),
+            bad.what
+        ));
+    }
+    let remove = |found: &&Found| remove_checkpoint(&found.path).map(|()| found.step);
+    let removed: Result<Vec<u64>, Error> = old.iter().map(remove).collect();
+    removed.map_err(|error| error.to_string())
+}
+
+/// The checkpoints of a run, by step, that are not among the last so many up to the newest. Later ones are of a future
+/// that was given up: they are not counted.
+fn old<'a>(own: &'a [Found], keep_last: u64, newest: &Path) -> Vec<&'a Found> {
+    let Some(last) = own.iter().position(|found| found.path == newest) else { return Vec::new() };
+    let kept = usize::try_from(keep_last).unwrap_or(usize::MAX).max(1);
+    own[..=last].iter().rev().skip(kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_is_never_old() {
+        let found = |step: u64| Found { step, path: PathBuf::from(step.to_string()) };
+        let own: Vec<Found> = [2, 4, 9, 10, 20].map(found).into();
+        let steps = |keep_last, newest: &str| -> Vec<u64> {
+            old(&own, keep_last, Path::new(newest)).iter().map(|found| found.step).collect()
+        };
+        assert_eq!(steps(2, "20"), [9, 4, 2]);
+        assert_eq!(steps(1, "20"), [10, 9, 4, 2]);
+        assert_eq!(steps(3, "10"), [2]);
+        assert_eq!(steps(0, "2"), [0_u64; 0]);
+        assert_eq!(steps(9, "20"), [0_u64; 0]);
+        assert_eq!(steps(1, "21"), [0_u64; 0]);
+    }
+}
