@@ -118,6 +118,6 @@ fn sparse(folder: &Path, tokens: u64) -> Result<(), Box<dyn Error>> {
     let split =
         Split { tokens, targets: tokens, documents, largest_id: Some(0), fingerprint, shards };
     index.splits.insert("train".to_owned(), split);
-    std::fs::write(folder.join("index.json"), serde_json::to_vec(&index)?)?;
+    std::fs::write(folder.join("index.json"), index.to_text())?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Everything that can go wrong with data, in words for the person who has to put it right.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::SourceConfig;
 
@@ -24,7 +24,8 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried: "find", "open", "read", "make", "write", "remove".
+        /// What was tried: "find", "open", "read", "make", "write", "remove"; of an output "look
+        /// into" its folder, "look at" a file in it.
         action: &'static str,
         /// What the system said.
         error: io::Error,
@@ -101,6 +102,19 @@ pub enum Error {
     Unfinished {
         /// The index.
         path: PathBuf,
+    },
+
+    /// A file that an index of shards names, and that is not as it says.
+    #[error(
+        "{}: this file of token shards {why}; put it back as it was, or remove the folder {} and start the same command again",
+        path.display(),
+        path.parent().unwrap_or(path).display()
+    )]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
 
     /// A folder of shards without the split that is asked for.
@@ -284,6 +298,22 @@ impl From<crate::source::ReadError> for Error {
 }
 
 impl Error {
+    /// The file or folder of shards, or of the system, that it is about.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Io { path, .. }
+            | Self::NotRegular { path, .. }
+            | Self::OtherShards { path, .. }
+            | Self::BadIndex { path, .. }
+            | Self::Unfinished { path }
+            | Self::Incomplete { path, .. }
+            | Self::NoSplit { path, .. }
+            | Self::Corrupt { path, .. }
+            | Self::Changed { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// Names the source of an error about its size, if it is one of several.
     pub(crate) fn of_source(mut self, sources: &[SourceConfig], number: usize) -> Self {
         if let (Self::TooSmall { name, .. }, true) = (&mut self, sources.len() > 1) {
@@ -296,8 +326,8 @@ impl Error {
 /// What an action is done to: folders are made, files of shards are written.
 fn object(action: &str) -> &'static str {
     match action {
-        "make" => "folder",
-        "write" | "remove" => "file",
+        "make" | "look into" => "folder",
+        "write" | "remove" | "look at" => "file",
         _ => "data file",
     }
 }

@@ -74,5 +74,5 @@ fn write(folder: &Path, kind: DataKind, largest_id: u32, shard_tokens: u64, docu
         writer.end().unwrap();
     }
     index.splits.insert("train".to_owned(), writer.finish().unwrap());
-    std::fs::write(folder.join(INDEX), serde_json::to_vec(&index).unwrap()).unwrap();
+    std::fs::write(folder.join(INDEX), index.to_text()).unwrap();
 }

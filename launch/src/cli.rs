@@ -244,12 +244,26 @@ pub(crate) struct SourceArgs {
     /// The field of a response.
     #[arg(long, value_name = "NAME", requires = "prompt_field")]
     pub(crate) response_field: Option<String>,
-    /// How plain text files are cut into documents.
-    #[arg(long, value_enum, default_value = "file")]
-    pub(crate) documents: DocumentsArg,
-    /// The split of a Hugging Face folder.
-    #[arg(long, value_name = "NAME", default_value = "train")]
-    pub(crate) split: String,
+    /// How plain text files are cut into documents [default: file].
+    #[arg(long, value_enum)]
+    pub(crate) documents: Option<DocumentsArg>,
+    /// The split of a Hugging Face folder [default: train].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) split: Option<String>,
+}
+
+impl SourceArgs {
+    /// One of the flags that were given, if any was.
+    pub(crate) fn any_given(&self) -> Option<&'static str> {
+        let given = [
+            ("--text-field", self.text_field.is_some()),
+            ("--prompt-field", self.prompt_field.is_some()),
+            ("--response-field", self.response_field.is_some()),
+            ("--documents", self.documents.is_some()),
+            ("--split", self.split.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
+    }
 }
 
 /// How plain text files are cut into documents.
@@ -338,7 +352,7 @@ pub(crate) struct ShowDataArgs {
     /// there on.
     #[arg(long, value_name = "FILE")]
     pub(crate) cursor: Option<PathBuf>,
-    /// Write the place after the last step that is shown.
+    /// Write the place after the last of --steps.
     #[arg(long, value_name = "FILE")]
     pub(crate) write_cursor: Option<PathBuf>,
     /// The tokenizer.json of the shards, to show their text.
@@ -362,7 +376,7 @@ fn steps(text: &str) -> Result<(u64, u64), String> {
 
 #[derive(Args, Debug)]
 pub(crate) struct VerifyDataArgs {
-    /// Folders of shards, recipes, or files with text.
+    /// Folders of shards, recipes (files, or names of shipped ones), or files with text.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]

@@ -7,18 +7,21 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "prepare")]
 use super::{EXTRA, TARGETS, TOKENS};
-#[cfg(feature = "prepare")]
-use crate::Fingerprint;
-use crate::{Error, Result};
+use crate::{Error, Fingerprint, Result};
 
 /// The name of the index of a folder of shards.
 pub const INDEX: &str = "index.json";
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What `format` of every index says.
 pub(crate) const FORMAT: &str = "titan-tokens";
+
+/// The last key, whose value is the hash of everything before it.
+const SEAL: &str = ",\n  \"xxh3_128\": \"";
+const END: &str = "\"\n}\n";
+const HASH_DIGITS: usize = 32;
 
 /// What the documents of a folder are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +178,14 @@ impl ShardIndex {
         Self::parse(&text, &path)
     }
 
+    /// The text of the file: JSON whose last key is the hash of what is before it.
+    pub fn to_text(&self) -> String {
+        // Cannot fail: there are no maps with keys that are not text.
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        let body = text.strip_suffix("\n}").unwrap_or(&text);
+        format!("{body}{SEAL}{}{END}", Fingerprint::of(body.as_bytes()))
+    }
+
     /// Reads the text of an index; `path` is where it is from, for messages.
     pub(crate) fn parse(text: &[u8], path: &Path) -> Result<Self> {
         let broken = |why: String| Error::BadIndex { path: path.to_owned(), why };
@@ -190,6 +201,10 @@ impl ShardIndex {
         if head.version != VERSION {
             let why = format!("it is of version {}; this titan-tpu reads {VERSION}", head.version);
             return Err(broken(why));
+        }
+        if !is_whole(text) {
+            let why = "it is not what was written: its content does not have the hash that it says";
+            return Err(broken(why.to_owned()));
         }
         let index: Self =
             serde_json::from_slice(text).map_err(|error| broken(error.to_string()))?;
@@ -240,6 +255,27 @@ impl ShardIndex {
         shard.documents.saturating_mul(words).saturating_add(blocks).saturating_mul(8)
     }
 
+    /// Compares the size of each file with what it must be.
+    ///
+    /// # Errors
+    /// A file is not there or has another size.
+    #[cfg(feature = "prepare")]
+    pub(crate) fn check_sizes(&self, folder: &Path) -> Result<()> {
+        for shard in self.splits.values().flat_map(|split| &split.shards) {
+            let of_documents = (super::DOCUMENTS, self.documents_bytes(shard));
+            for (ending, bytes) in self.columns(shard).into_iter().chain([of_documents]) {
+                let path = shard_path(folder, &shard.name, ending);
+                let why = match std::fs::metadata(&path) {
+                    Ok(found) if found.len() == bytes => continue,
+                    Ok(found) => format!("has {} bytes, not {bytes}", found.len()),
+                    Err(error) => format!("cannot be found: {error}"),
+                };
+                return Err(Error::Incomplete { path, why });
+            }
+        }
+        Ok(())
+    }
+
     /// One of its splits.
     ///
     /// # Errors
@@ -262,6 +298,16 @@ impl Split {
     }
 }
 
+/// Whether an index has the hash that it says.
+fn is_whole(text: &[u8]) -> bool {
+    let parts = || {
+        let rest = text.strip_suffix(END.as_bytes())?;
+        let (rest, hash) = rest.split_at_checked(rest.len().checked_sub(HASH_DIGITS)?)?;
+        Some((rest.strip_suffix(SEAL.as_bytes())?, hash))
+    };
+    parts().is_some_and(|(body, hash)| Fingerprint::of(body).to_string().as_bytes() == hash)
+}
+
 /// Bytes that hold every id up to `largest`.
 pub(crate) fn token_bytes(largest: u32) -> u8 {
     match largest {
@@ -279,4 +325,36 @@ fn is_file_name(name: &str) -> bool {
 /// The path of a file of a shard.
 pub(crate) fn shard_path(folder: &Path, name: &str, ending: &str) -> PathBuf {
     folder.join(format!("{name}.{ending}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> ShardIndex {
+        let tokenizer =
+            TokenizerFacts { name: "a \"q\" }\n}".to_owned(), fingerprint: None, largest_id: 255 };
+        let mut index = ShardIndex::new(tokenizer, DataKind::Text);
+        index.account.bad.insert("null".to_owned(), 3);
+        index.splits.insert("train".to_owned(), Split::default());
+        index
+    }
+
+    #[test]
+    fn any_changed_byte_is_found() {
+        let path = Path::new("index.json");
+        for index in [index(), ShardIndex { splits: BTreeMap::new(), ..index() }] {
+            let text = index.to_text().into_bytes();
+            assert_eq!(ShardIndex::parse(&text, path).unwrap(), index);
+            for place in 0..text.len() {
+                for bit in 0..8 {
+                    let mut changed = text.clone();
+                    changed[place] ^= 1 << bit;
+                    let parsed = ShardIndex::parse(&changed, path);
+                    assert!(parsed.is_err(), "byte {place}, bit {bit}");
+                }
+                assert!(ShardIndex::parse(&text[..place], path).is_err(), "cut off at {place}");
+            }
+        }
+    }
 }

@@ -65,6 +65,15 @@ pub enum Error {
         hint: String,
     },
 
+    /// Prompt and response are asked of one field.
+    #[error("{name}: prompt and response are both the field {field:?}; name two fields")]
+    SameField {
+        /// The file.
+        name: String,
+        /// The field.
+        field: String,
+    },
+
     /// An object store that does not give what is asked of it.
     #[error("{name}: {problem}; {hint}")]
     Store {

@@ -23,8 +23,8 @@ pub(super) const GLOB: MatchOptions = MatchOptions {
 ///
 /// A path that exists is taken as it is, even if it has the characters of a glob. The order is that
 /// of the names, or the one that a dataset saved with `save_to_disk` lists. Of folders and globs,
-/// hidden files, `README*`, `LICENSE*` and the descriptions of datasets are left out. There is at
-/// least one file.
+/// hidden files, `README*`, `LICENSE*` and the descriptions of datasets are left out; token shards in
+/// them are refused. There is at least one file.
 pub fn find(spec: &SourceSpec) -> Result<Vec<Input>> {
     check_path(&spec.path)?;
     match Address::parse(&spec.path)? {
@@ -38,12 +38,16 @@ pub fn find(spec: &SourceSpec) -> Result<Vec<Input>> {
 
 /// As [`find`], for a path in a tree.
 pub(super) fn find_in(tree: &dyn Tree, path: &str, spec: &SourceSpec) -> Result<Vec<Input>> {
-    let files = match tree.kind(Path::new(path))? {
+    let kind = tree.kind(Path::new(path))?;
+    let files = match kind {
         Some(Kind::Folder) => folder::files(tree, Path::new(path), &spec.split)?,
         Some(Kind::File) => vec![Path::new(path).to_owned()],
         None if is_glob(path) => expand(tree, path, &spec.split)?,
         None => return Err(not_found(tree, path)?),
     };
+    if kind != Some(Kind::File) {
+        refuse_shards(tree, &files)?;
+    }
     let inputs = files.iter().map(|file| tree.input(file)).collect::<Result<Vec<_>>>()?;
     inputs.iter().try_for_each(|input| check_fields(input, &spec.fields))?;
     Ok(inputs)
@@ -119,8 +123,27 @@ fn expand(tree: &dyn Tree, pattern: &str, split: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Refuses files of token shards that nobody has named: they are no text.
+fn refuse_shards(tree: &dyn Tree, files: &[PathBuf]) -> Result<()> {
+    let mut looked_at = HashSet::new();
+    for file in files.iter().filter(|file| folder::is_named_as_of_shards(file)) {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        if looked_at.insert(folder) && tree.holds_shards(folder)? {
+            return Err(Error::BadPath {
+                path: match tree.name(folder) {
+                    name if name.is_empty() => ".".to_owned(),
+                    name => name,
+                },
+                problem: "these are token shards, whose files are not read as text".to_owned(),
+                hint: "name the files that are to be read, or move the shards elsewhere".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The folder that is written out before the first part with a wildcard.
-fn literal_folder(pattern: &str) -> &Path {
+pub(super) fn literal_folder(pattern: &str) -> &Path {
     let wild = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
     Path::new(pattern[..wild].rfind('/').map_or("", |slash| &pattern[..=slash]))
 }

@@ -118,10 +118,42 @@ fn globs_match_sorted_and_once() {
     assert_eq!(names(&folder, "**/*.txt"), ["a1.txt", "b1.txt", "sub/a2.txt"]);
     assert_eq!(names(&folder, "*"), ["a1.txt", "b1.txt", "c.log", "sub/a2.txt"]);
     assert_eq!(names(&folder, "*/a2.txt"), ["sub/a2.txt"]);
+    assert_eq!(names(&folder, "*//./a2.txt"), ["sub/./a2.txt"]);
+    assert_eq!(names(&folder, "*/"), ["sub/a2.txt"]);
+    assert_eq!(names(&folder, "s*/../a*"), ["sub/../a1.txt"]);
+    assert!(failure(&folder, ".a*").contains("no data file matches this glob"));
     let error = failure(&folder, "*.csv");
     assert!(error.contains("no data file matches this glob"), "{error}");
     let error = failure(&folder, "[.txt");
     assert!(error.contains("not a glob") && error.contains("[[].txt"), "{error}");
+}
+
+#[test]
+fn token_shards_are_no_text() {
+    let folder = folder_with(&[
+        "a.jsonl",
+        "made/index.json",
+        "made/train-00000.tokens",
+        "begun/job.json",
+        "begun/train-00000.tokens",
+        "web/index.json",
+    ]);
+    for (path, named) in [
+        ("", "begun"),
+        ("*", "begun"),
+        ("made", "made"),
+        ("m*/*.json", "made"),
+        ("made/*.tokens", "made"),
+        ("**/i*.json", "made"),
+    ] {
+        let error = failure(&folder, path);
+        assert!(error.contains(&format!("{named}: these are token shards")), "{path}: {error}");
+    }
+    assert_eq!(names(&folder, "w*"), ["web/index.json"]);
+    assert_eq!(names(&folder, "made/index.json"), ["made/index.json"]);
+    // Without tokens the index says it itself.
+    write(&folder, "web/index.json", "{\"format\": \"titan-tokens\", \"version\": 2}");
+    assert!(failure(&folder, "web").contains("web: these are token shards"));
 }
 
 #[test]

@@ -81,6 +81,21 @@ pub(super) fn is_left_out(path: &Path) -> bool {
         || is_cache
 }
 
+/// Whether a file could be one of token shards, by its name.
+pub(super) fn is_named_as_of_shards(file: &Path) -> bool {
+    const NAMES: [&str; 5] = ["index.json", "job.json", "progress.json", "skipped.jsonl", "lock"];
+    const ENDINGS: [&str; 4] = [".tokens", ".index", ".targets", ".extra"];
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    NAMES.contains(&&*name) || ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether a folder with files of these names has token shards in it.
+pub(super) fn are_of_shards<T: AsRef<str>>(names: &[T]) -> bool {
+    let has = |name: &str| names.iter().any(|other| other.as_ref() == name);
+    let has_tokens = || names.iter().any(|name| name.as_ref().ends_with(".tokens"));
+    (has("index.json") || has("job.json")) && has_tokens()
+}
+
 /// The files of a dataset saved with `save_to_disk`, in its order.
 fn saved_files(tree: &dyn Tree, folder: &Path) -> Result<Vec<PathBuf>> {
     let State { data_files } = describe(tree, &folder.join("state.json"))?;

@@ -1,23 +1,23 @@
 //! Files of this machine.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::find::{GLOB, bad_glob};
-use super::folder::is_left_out;
+use super::folder::{are_of_shards, is_left_out};
 use super::names::described;
 use super::open::{identity, metadata, require_regular};
 use super::tree::{Kind, Tree};
-use super::{Input, Origin, ReadError, Result};
+use super::{Input, Origin, ReadError, Result, walk};
+use crate::shards::{FORMAT, INDEX};
 
 /// The file system.
 pub(super) struct Local;
 
 /// Also below a file there is nothing.
-fn is_missing(error: &io::Error) -> bool {
+pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
@@ -91,14 +91,12 @@ impl Tree for Local {
     }
 
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>> {
-        let matches = glob::glob_with(pattern, GLOB).map_err(|e| bad_glob(pattern, pattern, &e))?;
-        let matches = matches.collect::<Result<Vec<_>, _>>();
-        let mut matches = matches.map_err(|error| {
-            let name = self.name(error.path());
-            ReadError::io(&name, "look into", error.into())
-        })?;
-        matches.sort();
-        Ok(matches)
+        walk::matches(pattern)
+    }
+
+    fn holds_shards(&self, folder: &Path) -> Result<bool> {
+        let names = self.names_in(folder)?.unwrap_or_default();
+        Ok(are_of_shards(&names) || begins_like_an_index(&folder.join(INDEX)))
     }
 
     fn has_description(&self, path: &Path) -> Result<bool> {
@@ -119,6 +117,15 @@ impl Tree for Local {
     }
 }
 
-fn here_if_empty(path: &Path) -> &Path {
+pub(super) fn here_if_empty(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+/// Whether a file is the index of token shards: of a data file of that name no more than the beginning is read.
+fn begins_like_an_index(path: &Path) -> bool {
+    let mut beginning = String::new();
+    let is_read = path.is_file()
+        && File::open(path).is_ok_and(|file| file.take(32).read_to_string(&mut beginning).is_ok());
+    beginning.retain(|c| !c.is_whitespace());
+    is_read && beginning.starts_with(&format!("{{\"format\":\"{FORMAT}\""))
 }

@@ -45,6 +45,7 @@ mod local;
 mod names;
 mod open;
 mod parquet;
+mod reach;
 mod reader;
 pub mod remote;
 mod table;
@@ -52,6 +53,7 @@ mod table;
 mod testing;
 mod text;
 mod tree;
+mod walk;
 
 use std::path::PathBuf;
 
@@ -61,6 +63,7 @@ pub use batch::RawBatch;
 pub use document::{BadRecord, Content, Document, Place, Reason};
 pub use error::{Error, ReadError, Result};
 pub use find::find;
+pub use reach::reads_shards_in;
 pub use reader::{Notes, Reader};
 
 /// One entry of `data.sources`, as the user wrote it.

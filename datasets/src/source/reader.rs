@@ -152,11 +152,7 @@ pub(super) fn check_fields(input: &Input, fields: &Fields) -> Result<()> {
     if let Fields::Exchange { prompt, response } = fields
         && prompt == response
     {
-        return Err(Error::BadColumn {
-            name: input.name.clone(),
-            problem: format!("prompt and response are both the field {prompt:?}"),
-            hint: "name two fields".to_owned(),
-        });
+        return Err(Error::SameField { name: input.name.clone(), field: prompt.clone() });
     }
     // Plain text can only be documents.
     if input.format != Format::Text || matches!(fields, Fields::Text { .. }) {

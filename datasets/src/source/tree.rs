@@ -28,6 +28,9 @@ pub(super) trait Tree {
     /// What a glob without `**` matches, sorted: files and folders.
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>>;
 
+    /// Whether token shards are in a folder: their files are no text.
+    fn holds_shards(&self, folder: &Path) -> Result<bool>;
+
     /// Whether a file that describes the data of a folder is there.
     fn has_description(&self, path: &Path) -> Result<bool>;
 

@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::job::Job;
 use crate::Result;
+use crate::shards::DataKind;
 use crate::source::{BadRecord, Content, RawBatch};
 use crate::tokenizer::PipelineToken;
 
@@ -125,19 +126,22 @@ impl Encoded {
             return Ok(());
         }
         let mut learned_from = middle;
-        if let (Some(start), true) = (job.document_start, begins.is_some())
-            && self.tokens.get(first).is_none_or(|token| *token != start)
-        {
-            self.tokens.insert(first, start.into());
-            learned_from += 1;
+        if let (Some(start), true) = (job.document_start, begins.is_some()) {
+            if self.tokens.get(first).is_none_or(|token| *token != start) {
+                self.tokens.insert(first, start.into());
+                learned_from += 1;
+            }
+            // Nothing predicts it, even where there is no prompt after it.
+            learned_from = learned_from.max(first + 1);
         }
         if let (Some(end), true) = (job.document_end, ends)
             && self.tokens.last().is_none_or(|token| *token != end)
         {
             self.tokens.push(end.into());
         }
-        // Without a prompt the token before a document is like any other of it.
-        let learned_from = if prompt.is_empty() { first } else { learned_from };
+        // Where no response is told from its prompt, the token before a document is like any other of it.
+        let is_instruction = job.kind() == DataKind::Instruction;
+        let learned_from = if is_instruction { learned_from } else { first };
         let last = self.tokens.len();
         let ends = ends || extra.is_some();
         let (prompt, text) = (first..learned_from, learned_from..last);

@@ -22,17 +22,24 @@ const LOCK: &str = "lock";
 const BESIDE: [&str; 7] =
     [JOB, SKIPPED, LOCK, PROGRESS, "job.json.new", "progress.json.new", "index.json.new"];
 
-/// The index, if the shards of this job are there already.
+/// The index, if the shards of this job are there already. What is in them is looked at by whoever reads them.
 pub(super) fn finished(job: &Job) -> Result<Option<ShardIndex>> {
-    if is_of(job)? && ShardIndex::is_in(&job.output) {
-        return ShardIndex::read(&job.output).map(Some);
+    if !is_of(job)? || !ShardIndex::is_in(&job.output) {
+        return Ok(None);
     }
-    Ok(None)
+    let index = ShardIndex::read(&job.output)?;
+    index.check_sizes(&job.output)?;
+    Ok(Some(index))
 }
 
 /// Whether the folder of the output belongs to this job; it is an error if it belongs to another.
 fn is_of(job: &Job) -> Result<bool> {
-    let Some(theirs) = read_json::<JobFacts>(&job.output.join(JOB))? else { return Ok(false) };
+    let theirs = read_json::<JobFacts>(&job.output.join(JOB)).map_err(|error| match error {
+        // A folder that was chosen badly, and no bad data.
+        Error::Io { path, error, .. } => io_error(&path, "look at", error),
+        error => error,
+    })?;
+    let Some(theirs) = theirs else { return Ok(false) };
     let differences = theirs.differences(&job.facts());
     if differences.is_empty() {
         return Ok(true);
@@ -50,7 +57,7 @@ fn other(path: &Path, why: impl Into<String>) -> Error {
 
 /// Refuses a folder that has something in it which is not ours to write beside.
 fn refuse_foreign(path: &Path) -> Result<()> {
-    let entries = std::fs::read_dir(path).map_err(|error| io_error(path, "read", error))?;
+    let entries = std::fs::read_dir(path).map_err(|error| io_error(path, "look into", error))?;
     // A kill may have left any of these before there was a job.
     let is_foreign = |entry: std::fs::DirEntry| {
         entry.file_name().to_str().is_none_or(|name| !BESIDE.contains(&name))

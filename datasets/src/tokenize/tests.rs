@@ -173,8 +173,8 @@ fn responses_are_learned_and_prompts_are_not() {
     assert_eq!(index.kind, DataKind::Instruction);
     let texts: Vec<String> =
         documents(&output, "train").into_iter().map(|(text, _)| text).collect();
-    assert_eq!(texts, ["****2\n", ">x\n"]);
-    assert_eq!((index.splits["train"].targets, index.account.empty_documents), (5, 1));
+    assert_eq!(texts, ["****2\n", "*x\n"]);
+    assert_eq!((index.splits["train"].targets, index.account.empty_documents), (4, 1));
 }
 
 #[test]

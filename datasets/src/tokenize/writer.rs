@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::encode::{Destination, Encoded, Item};
 use super::folder::{self, PROGRESS, SKIPPED};
 use super::job::{Job, OnBadRecord};
-use super::progress::{Progress, Saved, write_json};
+use super::progress::{Progress, Saved, write_json, write_whole};
 use crate::files::io_error;
 use crate::shards::{INDEX, InputFacts, ShardIndex, SplitWriter, TRAIN, VALIDATION};
 use crate::source::{BadRecord, Compression, Format, Position};
@@ -175,7 +175,7 @@ impl<'a> Writer<'a> {
         if job.validation_fraction > 0.0 {
             index.splits.insert(VALIDATION.to_owned(), self.validation.finish()?);
         }
-        write_json(&job.output.join(INDEX), &index)?;
+        write_whole(&job.output.join(INDEX), &index.to_text())?;
         folder::remove_what_was_under_way(&job.output);
         Ok(index)
     }

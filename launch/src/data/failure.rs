@@ -1,6 +1,7 @@
 //! Faults of data as failures of a command.
 
 use std::io;
+use std::path::PathBuf;
 
 use titan_datasets::Error;
 use titan_datasets::source::Error as SourceError;
@@ -10,6 +11,36 @@ use crate::failure::Failure;
 
 /// What to say and which code to end with.
 pub(crate) fn failure(error: &Error) -> Failure {
+    let failure = by_kind(error);
+    match folder_in_cache(error) {
+        Some(_) if is_not_permitted(error) => {
+            Failure { exit: Exit::Environment, ..failure }.help(OTHER_CACHE)
+        }
+        Some(folder)
+            if failure.exit == Exit::BadData || matches!(error, Error::OtherShards { .. }) =>
+        {
+            failure.help(format!("remove {}: the next command makes it anew", folder.display()))
+        }
+        _ => failure,
+    }
+}
+
+/// For a cache that this user may not use.
+const OTHER_CACHE: &str = "set TITAN_DATA_CACHE to a folder that can be written: it is where the tokens of the data are kept";
+
+/// The folder of shards in the cache that an error is about. Whoever meets it has made no shards, so advice about making
+/// them again does not help.
+fn folder_in_cache(error: &Error) -> Option<PathBuf> {
+    let cache = super::cache().ok()?;
+    let below = error.path()?.strip_prefix(&cache).ok()?;
+    Some(cache.join(below.components().next()?))
+}
+
+fn is_not_permitted(error: &Error) -> bool {
+    matches!(error, Error::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+fn by_kind(error: &Error) -> Failure {
     let text = error.to_string();
     match error {
         Error::Stopped => Failure::new(Exit::Stopped, "stopped while the data was being tokenized")
@@ -23,8 +54,12 @@ pub(crate) fn failure(error: &Error) -> Failure {
         }
         Error::BadRecord { .. } => Failure::new(Exit::BadData, text)
             .help("correct it, or write on_bad_record = \"skip\" in [data] to pass over such records"),
-        Error::Io { action: "make" | "write" | "remove", .. }
-        | Error::Source(SourceError::NothingFound { .. } | SourceError::BadPath { .. })
+        Error::Io { action: "make" | "write" | "remove" | "look at" | "look into", .. }
+        | Error::Source(
+            SourceError::NothingFound { .. }
+            | SourceError::BadPath { .. }
+            | SourceError::SameField { .. },
+        )
         | Error::NoSplit { .. }
         | Error::Tokenizer { .. }
         | Error::OtherShards { .. } => Failure::new(Exit::Usage, text),
@@ -40,9 +75,9 @@ pub(crate) fn cache_failure(error: &Error) -> Failure {
         Error::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull => {
             "set TITAN_DATA_CACHE to a folder on a larger disk: it is where the tokens of the data are kept"
         }
-        Error::Io { action: "make" | "write" | "remove", error, .. } if !is_no_space(error) => {
-            "set TITAN_DATA_CACHE to a folder that can be written: it is where the tokens of the data are kept"
-        }
+        Error::Io {
+            action: "make" | "write" | "remove" | "look at" | "look into", error, ..
+        } if !is_no_space(error) => OTHER_CACHE,
         _ => return failure,
     };
     let exit = if failure.exit == Exit::Usage { Exit::Environment } else { failure.exit };

@@ -1,11 +1,13 @@
 //! `titan-tpu data`: shards without a run.
 
+mod cursor;
 mod output;
 mod prompts;
 mod show;
 mod tokenize;
 mod verify;
 
+use titan_datasets::shards::TRAIN;
 use titan_datasets::source::{Fields, SourceSpec, TextDocuments};
 
 use crate::cli::{DataCommand, DocumentsArg, SourceArgs};
@@ -32,8 +34,9 @@ fn spec(path: &str, args: &SourceArgs) -> SourceSpec {
         (None, _) => Fields::Text { text },
     };
     let documents = match args.documents {
-        DocumentsArg::File => TextDocuments::File,
-        DocumentsArg::Lines => TextDocuments::Line,
+        None | Some(DocumentsArg::File) => TextDocuments::File,
+        Some(DocumentsArg::Lines) => TextDocuments::Line,
     };
-    SourceSpec { path: path.to_owned(), fields, documents, split: args.split.clone() }
+    let split = args.split.clone().unwrap_or_else(|| TRAIN.to_owned());
+    SourceSpec { path: path.to_owned(), fields, documents, split }
 }

@@ -1,9 +1,9 @@
 //! Where shards may be written.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use titan_datasets::shards::ShardIndex;
-use titan_datasets::source::remote;
+use titan_datasets::source::{reads_shards_in, remote};
 
 use crate::cli::TokenizeArgs;
 use crate::exit::Exit;
@@ -23,22 +23,14 @@ pub(super) fn check(args: &TokenizeArgs) -> Result<(), Failure> {
             let text = format!("{source}: these are token shards already");
             return refuse(text, "name them in data.sources of a recipe");
         }
-        if path.is_dir() && is_within(&args.output, path) {
-            let text = format!("--output {output}: this is in {source}, whose files are read");
-            return refuse(text, "name a folder outside of it");
+        if reads_shards_in(source, &args.output) {
+            let text = if path.is_dir() {
+                format!("--output {output}: this is in {source}, whose files are read")
+            } else {
+                format!("--output {output}: the pattern {source} could match files in it")
+            };
+            return refuse(text, "name a folder that the sources do not reach");
         }
     }
     Ok(())
-}
-
-/// Whether a path, of which only the beginning has to exist, is a folder or is in it.
-fn is_within(path: &Path, folder: &Path) -> bool {
-    let (Ok(path), Ok(folder)) = (std::path::absolute(path), folder.canonicalize()) else {
-        return false;
-    };
-    let existing = path.ancestors().find_map(|ancestor| {
-        let rest = path.strip_prefix(ancestor).ok()?;
-        Some(ancestor.canonicalize().ok()?.join(rest))
-    });
-    existing.is_some_and(|path: PathBuf| path.starts_with(folder))
 }

@@ -2,15 +2,23 @@
 
 use serde::Serialize;
 use titan_datasets::shards::Document;
-use titan_datasets::{Cursor, OrderIdentity, PromptId, Prompts};
+use titan_datasets::{Cursor, OrderIdentity, PromptId, Prompts, SourceConfig};
 use titan_recipes::Recipe;
 
-use super::show::{Output, documents, place_of, push_json, steps_of, text_of, write_cursor};
+use super::cursor;
+use super::show::{Output, documents, push_json, steps_of, text_of};
 use crate::cli::ShowDataArgs;
 use crate::data::{Prepared, failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::words;
+
+#[derive(Serialize)]
+struct SourceLine<'a> {
+    event: &'static str,
+    source: &'a str,
+    prompts: u64,
+}
 
 #[derive(Serialize)]
 struct StepLine {
@@ -43,13 +51,16 @@ pub(super) fn show(
     let parts = contents.map(|(source, fingerprint)| (fingerprint, prompts.parts_of(source)));
     // Prompts are not cut, so there is no length that the order depends on.
     let identity = OrderIdentity::new(seed, 0, parts.collect());
-    let start = place_of(args, &identity)?;
+    let start = cursor::place_of(args, &identity, per_step)?;
     if args.steps.is_none() {
         let mut out = String::new();
-        for (number, source) in sources.iter().enumerate() {
-            if !args.json {
-                let count = words::plural(prompts.prompts_of(number), "prompt");
-                out.push_str(&format!("{}: {count}\n", source.name));
+        for (number, SourceConfig { name, .. }) in sources.iter().enumerate() {
+            let count = prompts.prompts_of(number);
+            if args.json {
+                let line = SourceLine { event: "source", source: name, prompts: count };
+                push_json(&mut out, &line)?;
+            } else {
+                out.push_str(&format!("{name}: {}\n", words::plural(count, "prompt")));
             }
         }
         output.print(&out)?;
@@ -59,19 +70,11 @@ pub(super) fn show(
     }
     let (first, last) = steps_of(args, (u64::MAX - start) / per_step)?;
     if args.steps.is_some() || !args.json {
-        for number in first..=last {
-            let text =
-                step(args, &prompts, number, start + (number - 1) * per_step, per_step, prepared)?;
-            if !output.print(&text)? {
-                return output.end();
-            }
-        }
+        output.steps(first..=last, |number| {
+            step(args, &prompts, number, start + (number - 1) * per_step, per_step, prepared)
+        })?;
     }
-    if let Some(path) = &args.write_cursor {
-        let samples = args.steps.map_or(start, |(_, last)| start + last * per_step);
-        write_cursor(path, &Cursor { samples, order: identity })?;
-    }
-    Ok(Exit::Done)
+    output.end_at(args, Cursor { samples: start + last * per_step, order: identity })
 }
 
 /// The prompts of a step.

@@ -1,17 +1,17 @@
 //! `titan-tpu data show`.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use titan_datasets::shards::{Document, ShardIndex, SplitReader};
 use titan_datasets::{
-    BatchPlan, Cursor, OrderIdentity, SampleId, Samples, SourceConfig, SplitPath, TokenAccount,
-    Tokenizer,
+    BatchPlan, Cursor, SampleId, Samples, SourceConfig, SplitPath, TokenAccount, Tokenizer,
 };
 use titan_recipes::{Layout, Loaded, Overrides, Purpose};
 
-use super::prompts;
+use super::{cursor, prompts};
 use crate::cli::ShowDataArgs;
 use crate::console::{Console, Style, print_part};
 use crate::data::{self, Prepared, failure};
@@ -39,6 +39,7 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
             Failure::new(Exit::Usage, text).help("write --set data.tokenizer=tokenizer.json")
         );
     }
+    cursor::check(args)?;
     let devices = args.devices.map(|devices| ("--devices", format!("hardware.devices={devices}")));
     let overrides: Overrides = recipe_command::overrides(&args.set, devices.into_iter().collect());
     let loaded = titan_recipes::load(&args.what, &overrides, Purpose::Check)?;
@@ -59,23 +60,14 @@ pub(super) fn command(args: &ShowDataArgs) -> Result<Exit, Failure> {
             return output.end();
         }
     }
-    let start = place_of(args, &identity)?;
+    let start = cursor::place_of(args, &identity, layout.global_batch)?;
     let plan = BatchPlan { first_sample: start, ..plan(&layout) };
     let (first, last) = steps_of(args, plan.last_step().saturating_add(1))?;
     if args.steps.is_some() || !args.json {
-        for step in first..=last {
-            let text = batch(args, &samples, &plan, step, &prepared.tokenizer)?;
-            if !output.print(&text)? {
-                return output.end();
-            }
-        }
+        output
+            .steps(first..=last, |step| batch(args, &samples, &plan, step, &prepared.tokenizer))?;
     }
-    if let Some(path) = &args.write_cursor {
-        // Without --steps, the batch that is shown is a preview.
-        let samples = args.steps.map_or(start, |(_, last)| plan.samples_before(last));
-        write_cursor(path, &Cursor { samples, order: identity })?;
-    }
-    Ok(Exit::Done)
+    output.end_at(args, Cursor { samples: plan.samples_before(last), order: identity })
 }
 
 /// The steps to show, from 1; the first one where none are asked for.
@@ -101,6 +93,28 @@ impl Output<'_> {
         Ok(print_part(text)? && !self.stop.load(Ordering::Relaxed))
     }
 
+    /// Prints steps until nobody reads on.
+    pub(super) fn steps(
+        &self,
+        mut steps: RangeInclusive<u64>,
+        mut text: impl FnMut(u64) -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        while let Some(step) = steps.next()
+            && self.print(&text(step)?)?
+        {}
+        Ok(())
+    }
+
+    /// As [`end`](Self::end), after steps. A reader that goes away does not change what was asked for, a signal does.
+    pub(super) fn end_at(&self, args: &ShowDataArgs, after: Cursor) -> Result<Exit, Failure> {
+        if let Some(path) = &args.write_cursor
+            && !self.stop.load(Ordering::Relaxed)
+        {
+            cursor::write(path, &after)?;
+        }
+        self.end()
+    }
+
     /// How a command ends that does not go on: a reader that has seen enough is no failure.
     pub(super) fn end(&self) -> Result<Exit, Failure> {
         Ok(if self.stop.load(Ordering::Relaxed) { Exit::Stopped } else { Exit::Done })
@@ -122,28 +136,6 @@ fn plan(layout: &Layout) -> BatchPlan {
         first_step: 0,
         first_sample: 0,
     }
-}
-
-/// The place to begin with.
-pub(super) fn place_of(args: &ShowDataArgs, identity: &OrderIdentity) -> Result<u64, Failure> {
-    let Some(path) = &args.cursor else { return Ok(0) };
-    let problem = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
-    let text = std::fs::read(path).map_err(|error| problem(format!("cannot be read: {error}")))?;
-    let cursor: Cursor = serde_json::from_slice(&text)
-        .map_err(|error| problem(format!("this is no cursor: {error}")))?;
-    let differences = cursor.order.differences(identity);
-    if differences.is_empty() {
-        return Ok(cursor.samples);
-    }
-    Err(problem("this cursor is of other data, so its place means nothing here".to_owned())
-        .quoting(differences))
-}
-
-pub(super) fn write_cursor(path: &Path, cursor: &Cursor) -> Result<(), Failure> {
-    let text = serde_json::to_vec_pretty(cursor).unwrap_or_default();
-    std::fs::write(path, text).map_err(|error| {
-        Failure::io(Exit::Usage, format!("cannot write {}", path.display()), &error)
-    })
 }
 
 #[derive(Serialize)]
@@ -200,8 +192,18 @@ fn summary(
 }
 
 #[derive(Serialize)]
+struct ShardsLine<'a> {
+    event: &'static str,
+    #[serde(flatten)]
+    index: &'a ShardIndex,
+}
+
+#[derive(Serialize)]
 struct DocumentLine<'a> {
     event: &'static str,
+    /// The entry of the list of sources, of a recipe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<usize>,
     document: u64,
     tokens: &'a [i32],
     text: Option<String>,
@@ -235,7 +237,7 @@ fn of_shards(args: &ShowDataArgs, folder: &Path, output: &Output<'_>) -> Result<
     }
     let mut out = String::new();
     if args.json {
-        push_json(&mut out, &index)?;
+        push_json(&mut out, &ShardsLine { event: "shards", index: &index })?;
     } else {
         for (name, split) in &index.splits {
             out.push_str(&format!(
@@ -250,7 +252,8 @@ fn of_shards(args: &ShowDataArgs, folder: &Path, output: &Output<'_>) -> Result<
     let can_decode = args.tokenizer.is_some() || index.tokenizer.fingerprint.is_none();
     let decoder = can_decode.then_some(&tokenizer);
     if output.print(&out)? {
-        show_documents(args, folder, &args.split, decoder, output)?;
+        let documents = Documents { args, source: None, tokenizer: decoder };
+        documents.show(folder, &args.split, output)?;
     }
     output.end()
 }
@@ -266,56 +269,61 @@ pub(super) fn documents(
         return Err(Failure::new(Exit::Usage, text)
             .help("write train, or validation if the recipe has [validation]"));
     };
-    for SplitPath { folder, split } in &splits {
-        if !show_documents(args, folder, split, Some(&prepared.tokenizer), output)? {
+    for (number, SplitPath { folder, split }) in splits.iter().enumerate() {
+        let tokenizer = Some(&*prepared.tokenizer);
+        let documents = Documents { args, source: Some(number), tokenizer };
+        if !documents.show(folder, split, output)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Prints documents, and says whether to go on.
-fn show_documents(
-    args: &ShowDataArgs,
-    folder: &Path,
-    split: &str,
-    tokenizer: Option<&Tokenizer>,
-    output: &Output<'_>,
-) -> Result<bool, Failure> {
-    let reader = SplitReader::open(folder, split).map_err(|error| failure(&error))?;
-    let last = args.first.saturating_add(args.documents).min(reader.documents());
-    for number in args.first..last {
-        let document = reader.document(number).map_err(|error| failure(&error))?;
-        if !output.print(&document_text(args, number, &document, tokenizer)?)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// Documents of one split.
+struct Documents<'a> {
+    args: &'a ShowDataArgs,
+    source: Option<usize>,
+    tokenizer: Option<&'a Tokenizer>,
 }
 
-fn document_text(
-    args: &ShowDataArgs,
-    number: u64,
-    Document { tokens, extra }: &Document,
-    tokenizer: Option<&Tokenizer>,
-) -> Result<String, Failure> {
-    let mut out = String::new();
-    if args.json {
-        let text = tokenizer.map(|tokenizer| decode(tokenizer, &plain(tokens))).transpose()?;
-        let extra = extra.as_deref();
-        let line = DocumentLine { event: "document", document: number, tokens, text, extra };
-        push_json(&mut out, &line)?;
-        return Ok(out);
+impl Documents<'_> {
+    /// Prints documents, and says whether to go on.
+    fn show(&self, folder: &Path, split: &str, output: &Output<'_>) -> Result<bool, Failure> {
+        let reader = SplitReader::open(folder, split).map_err(|error| failure(&error))?;
+        let ShowDataArgs { first, documents, .. } = self.args;
+        for number in *first..first.saturating_add(*documents).min(reader.documents()) {
+            let document = reader.document(number).map_err(|error| failure(&error))?;
+            if !output.print(&self.text(number, &document)?)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
-    out.push_str(&format!(
-        "\ndocument {number}, {}\n",
-        words::plural(tokens.len() as u64, "token")
-    ));
-    out.push_str(&text_of(tokens, tokenizer)?);
-    if let Some(extra) = extra {
-        out.push_str(&format!("  {extra}\n"));
+
+    fn text(&self, number: u64, Document { tokens, extra }: &Document) -> Result<String, Failure> {
+        let mut out = String::new();
+        if self.args.json {
+            let text =
+                self.tokenizer.map(|tokenizer| decode(tokenizer, &plain(tokens))).transpose()?;
+            let line = DocumentLine {
+                event: "document",
+                source: self.source,
+                document: number,
+                tokens,
+                text,
+                extra: extra.as_deref(),
+            };
+            push_json(&mut out, &line)?;
+            return Ok(out);
+        }
+        let count = words::plural(tokens.len() as u64, "token");
+        out.push_str(&format!("\ndocument {number}, {count}\n"));
+        out.push_str(&text_of(tokens, self.tokenizer)?);
+        if let Some(extra) = extra {
+            out.push_str(&format!("  {extra}\n"));
+        }
+        Ok(out)
     }
-    Ok(out)
 }
 
 /// Ids without the mark of those that are not learned.

@@ -8,13 +8,12 @@ use std::time::Instant;
 use serde::Serialize;
 use titan_datasets::shards::{Findings, verify_shards};
 use titan_datasets::source::{Compression, Format, Input, Position, Reader, SourceSpec, find};
-use titan_recipes::tables::data::DataSource;
 use titan_recipes::tables::validation::Validation;
-use titan_recipes::{Overrides, Purpose};
+use titan_recipes::{Overrides, Purpose, shipped};
 
 use super::spec;
-use crate::cli::VerifyDataArgs;
-use crate::console::{Console, Style, print_document};
+use crate::cli::{SourceArgs, VerifyDataArgs};
+use crate::console::{Console, Style, print_document, print_failure};
 use crate::data::{self, failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -52,45 +51,76 @@ struct Fault {
 }
 
 pub(super) fn command(args: &VerifyDataArgs) -> Result<Exit, Failure> {
+    refuse_flags_of_recipes(args)?;
     let stop = signals::cancellation()?;
     let console = Console::new(Style::choose(args.json));
-    let mut all_good = true;
+    let (mut failed, mut all_good) = (None, true);
     for path in &args.paths {
-        let verified = if is_recipe(path) {
-            recipe(path, &console, &stop)?
-        } else {
-            vec![source(&spec(&path.to_string_lossy(), &args.source), &console, &stop)?]
-        };
-        console.clear();
-        console.flush();
-        for verified in verified {
-            all_good &= verified.ok;
-            let text = if args.json {
-                serde_json::to_string(&verified)
-                    .map_err(|error| Failure::new(Exit::Bug, error.to_string()))?
-            } else {
-                in_words(&verified)
-            };
-            print_document(&format!("{text}\n"))?;
+        for verified in all_of(path, &args.source, &console, &stop) {
+            console.clear();
+            console.flush();
+            match verified {
+                Ok(verified) => {
+                    all_good &= verified.ok;
+                    print(args, &verified)?;
+                }
+                Err(failure) if failure.exit == Exit::Stopped => return Err(failure),
+                // The others may be good, and whoever asks wants to know.
+                Err(failure) => {
+                    print_failure(&failure);
+                    failed.get_or_insert(failure.exit);
+                }
+            }
         }
     }
-    Ok(if all_good { Exit::Done } else { Exit::BadData })
+    Ok(failed.unwrap_or(if all_good { Exit::Done } else { Exit::BadData }))
 }
 
+fn print(args: &VerifyDataArgs, verified: &Verified) -> Result<Exit, Failure> {
+    let text = if args.json {
+        serde_json::to_string(verified)
+            .map_err(|error| Failure::new(Exit::Bug, error.to_string()))?
+    } else {
+        in_words(verified)
+    };
+    print_document(&format!("{text}\n"))
+}
+
+/// A recipe says itself what its fields are.
+fn refuse_flags_of_recipes(args: &VerifyDataArgs) -> Result<(), Failure> {
+    let recipe = args.paths.iter().find(|path| is_recipe(path));
+    let (Some(recipe), Some(flag)) = (recipe, args.source.any_given()) else { return Ok(()) };
+    let text =
+        format!("{flag} is for files, and {} is a recipe, which says it itself", recipe.display());
+    Err(Failure::new(Exit::Usage, text).help("name the files in a command of their own"))
+}
+
+/// What `data show` takes for a recipe, unless it must be the name of something else.
 fn is_recipe(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "toml")
+    let is_shipped = || shipped::ALL.iter().any(|shipped| path == Path::new(shipped.name));
+    path.extension().is_some_and(|extension| extension == "toml") || is_shipped() && !path.exists()
 }
 
-/// Every source of a recipe.
-fn recipe(path: &Path, console: &Console, stop: &AtomicBool) -> Result<Vec<Verified>, Failure> {
-    let loaded = titan_recipes::load(path, &Overrides::default(), Purpose::Check)?;
+/// Each source of a recipe; of anything else the one that it is.
+fn all_of<'a>(
+    path: &'a Path,
+    args: &'a SourceArgs,
+    console: &'a Console,
+    stop: &'a AtomicBool,
+) -> Box<dyn Iterator<Item = Result<Verified, Failure>> + 'a> {
+    if !is_recipe(path) {
+        let verify = move || source(&spec(&path.to_string_lossy(), args), console, stop);
+        return Box::new(std::iter::once_with(verify));
+    }
+    let loaded = match titan_recipes::load(path, &Overrides::default(), Purpose::Check) {
+        Ok(loaded) => loaded,
+        Err(report) => return Box::new(std::iter::once(Err(report.into()))),
+    };
     let validation = loaded.recipe.validation.as_ref().and_then(Validation::sources);
     let sources = loaded.recipe.data.sources.iter().chain(validation.unwrap_or_default());
-    let verify = |entry: &DataSource| {
-        data::address(&entry.path)?;
-        source(&data::spec(entry), console, stop)
-    };
-    sources.map(verify).collect()
+    let addressed: Vec<_> =
+        sources.map(|entry| data::address(&entry.path).map(|()| data::spec(entry))).collect();
+    Box::new(addressed.into_iter().map(|spec| source(&spec?, console, stop)))
 }
 
 /// Shards, or files of records.

@@ -1,8 +1,9 @@
 //! What the commands of data say, and which code they end with.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Data, LIMIT, flip, letters};
-use crate::support::Running;
+use crate::support::{Running, not_tested};
 
 /// A text of so many megabytes in lines of a kilobyte.
 fn long(megabytes: usize) -> String {
@@ -156,4 +157,65 @@ fn a_cursor_of_prompts_is_taken_for_one_of_another_length() {
     data.write("c", cursor.to_string());
     let done = data.run(&["data", "show", "r.toml", "--steps", "1", "--cursor", "c"]).expect(2);
     done.says(&["it is of prompts, and this is text"]);
+}
+
+#[test]
+fn one_field_for_prompt_and_response_is_called_bad_data() {
+    let data = Data::new();
+    data.write_texts("d.jsonl", &["a"]);
+    let fields = ["--prompt-field", "text", "--response-field", "text"];
+    for command in [&["data", "tokenize", "d.jsonl", "-o", "s"][..], &["data", "verify", "d.jsonl"]]
+    {
+        let done = data.run(&[command, &fields].concat()).expect(2);
+        done.says(&["prompt and response are both the field \"text\"; name two fields"]);
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_looked_at_is_called_bad_data() {
+    let data = Data::new();
+    data.write_texts("d.jsonl", &["a"]);
+    symlink("loop", data.path("loop")).unwrap();
+    let long = "x".repeat(300);
+    for (output, text) in [
+        ("loop", "loop/job.json: cannot look at this file: Too many levels of symbolic links"),
+        ("loop/deep", "loop/deep/job.json: cannot look at this file: Too many levels"),
+        (long.as_str(), "cannot look at this file: File name too long"),
+    ] {
+        data.run(&["data", "tokenize", "d.jsonl", "-o", output]).expect(2).says(&[text]);
+    }
+    let mut command = data.bench.command(&["data", "show", "r.toml"]);
+    command.env("TITAN_DATA_CACHE", data.path("loop"));
+    let done = Running::start(command).wait_for(LIMIT).expect(8);
+    done.says(&[
+        "cannot look at this file",
+        "set TITAN_DATA_CACHE to a folder that can be written",
+    ]);
+}
+
+#[test]
+fn permissions_of_folders_are_called_bad_data() {
+    let data = Data::new();
+    data.write_texts("d.jsonl", &["a"]);
+    data.run(&["data", "show", "r.toml"]).expect(0);
+    let closed = data.path("closed");
+    fs::create_dir(&closed).unwrap();
+    let close = |folder: &Path, mode| {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    close(&closed, 0o000);
+    let shards = data.bench.shards().remove(0);
+    if fs::read_dir(&closed).is_ok() {
+        return not_tested("permissions, which do not hold for this user");
+    }
+    let done = data.run(&["data", "tokenize", "d.jsonl", "-o", "closed/s"]).expect(2);
+    done.says(&["closed/s/job.json: cannot look at this file: Permission denied"]);
+    close(&closed, 0o700);
+    for (path, mode) in [(shards.clone(), 0o000), (shards.join("index.json"), 0o000)] {
+        let before = fs::metadata(&path).unwrap().permissions();
+        close(&path, mode);
+        let done = data.run(&["data", "show", "r.toml"]).expect(8);
+        done.says(&["Permission denied", "set TITAN_DATA_CACHE to a folder"]);
+        fs::set_permissions(&path, before).unwrap();
+    }
 }

@@ -74,9 +74,30 @@ fn what_is_learned_is_the_response_and_its_end() {
     let hidden = |id: i64| -id - 1;
     let first = json!([hidden(1), hidden(97), hidden(98), 99, 100, 2]);
     assert_eq!(tokens[0], &first);
-    // Where there is no prompt, all is learned.
-    assert_eq!(tokens[1], &json!([1, 101, 2]));
-    assert_eq!(made[0]["targets"], 6);
+    // Where there is no prompt, all is learned but the token before it, which nothing predicts.
+    assert_eq!(tokens[1], &json!([hidden(1), 101, 2]));
+    assert_eq!(made[0]["targets"], 5);
+}
+
+#[test]
+fn the_token_before_a_document_is_learned_without_a_prompt() {
+    let data = Data::new();
+    // The last response begins with it.
+    let pairs = [("", "ab"), ("p", "ab"), ("", "\nab")];
+    let lines = pairs.map(|(prompt, response)| json!({ "p": prompt, "r": response }).to_string());
+    data.write("d.jsonl", lines.join("\n"));
+    let fields = ["--prompt-field", "p", "--response-field", "r", "--document-start", "10"];
+    let tokenize = ["data", "tokenize", "d.jsonl", "-o", "s"];
+    let made = data.json(&[&tokenize[..], &fields].concat());
+    assert_eq!((&made[0]["targets"], &made[0]["tokens"]), (&6.into(), &10.into()));
+    let lines = data.json(&["data", "show", "s"]);
+    let tokens: Vec<_> = lines[1..].iter().map(|line| line["tokens"].clone()).collect();
+    assert_eq!(tokens, [json!([-11, 97, 98]), json!([-11, -113, 97, 98]), json!([-11, 97, 98])]);
+    // Of text, everything is learned, and so is this.
+    data.write_texts("t.jsonl", &["ab"]);
+    let start = ["--document-start", "10"];
+    let made = data.json(&[&["data", "tokenize", "t.jsonl", "-o", "t"][..], &start].concat());
+    assert_eq!(made[0]["targets"], 3);
 }
 
 /// When each file of the data cache was written, without the locks.

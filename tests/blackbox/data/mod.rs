@@ -3,14 +3,18 @@
 mod accounts;
 mod bad_records;
 mod commands;
+mod cursors;
 mod instruction;
 mod kills;
 mod order;
 mod outputs;
+mod patterns;
 mod remote;
 mod shards;
+mod show;
 mod small;
 mod validation;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Data, flip, letters};
+use super::{Data, files, flip, letters};
 use crate::support::{none_left, repository};
 
 /// Bytes that have one hash.
@@ -84,6 +84,105 @@ fn a_flipped_bit_in_any_file_of_a_shard_is_found_with_its_place() {
     )
     .unwrap();
     data.run(&["data", "verify", "text"]).expect(3).says(&["text/index.json"]);
+}
+
+#[test]
+fn a_changed_value_of_the_index_is_believed() {
+    let data = Data::new();
+    data.write_texts("d.jsonl", &["a", "b"]);
+    data.run(&["data", "tokenize", "d.jsonl", "-o", "s"]).expect(0);
+    let good = files(&data.path("s"));
+    // A folder for each byte of the index, with one of its bits flipped.
+    let names: Vec<String> = (0..good["index.json"].len()).map(|at| format!("f/{at}")).collect();
+    for (at, folder) in names.iter().enumerate() {
+        for (name, content) in &good {
+            data.write(&format!("{folder}/{name}"), content);
+        }
+        let mut changed = good["index.json"].clone();
+        changed[at] ^= 1 << (at % 8);
+        data.write(&format!("{folder}/index.json"), changed);
+    }
+    let folders: Vec<&str> = names.iter().map(String::as_str).collect();
+    let done = data.run(&[&["data", "verify"][..], &folders].concat()).expect(3);
+    assert_eq!(done.stdout, "", "changed shards are good");
+    let accused = done.stderr.lines().filter(|line| line.contains("/index.json: ")).count();
+    assert_eq!(accused, names.len());
+
+    let text = String::from_utf8(good["index.json"].clone()).unwrap();
+    for (from, to) in [
+        ("\"targets\": 2", "\"targets\": 3"),
+        ("\"records\": 2", "\"records\": 7"),
+        ("\"validation_fraction\": 0.0", "\"validation_fraction\": 0.1"),
+        ("\"largest_id\": 255", "\"largest_id\": 254"),
+        ("\"document_end\": null", "\"document_end\": 10"),
+    ] {
+        assert!(text.contains(from), "{text}");
+        data.write("s/index.json", text.replacen(from, to, 1));
+        let told = ["s/index.json: ", "its content does not have the hash that it says"];
+        let train = ["train", "r.toml", "--set", r#"data.sources=[{path="s"}]"#];
+        for command in [&["data", "verify", "s"][..], &["data", "show", "s"], &train] {
+            data.run(command).expect(3).says(&told);
+        }
+    }
+    data.nothing_ran();
+}
+
+#[test]
+fn shards_with_a_missing_file_were_made_before() {
+    let data = Data::new();
+    write_shards(&data);
+    let tokenize = |fields: &[&str], output: &str| {
+        data.run(&[&["data", "tokenize", "d.jsonl", "-o", output][..], fields].concat())
+    };
+    let pairs = ["--prompt-field", "text", "--response-field", "answer"];
+    for (folder, fields, ending) in [
+        ("text", &[][..], "tokens"),
+        ("text", &[], "index"),
+        ("pairs", &pairs, "targets"),
+        ("prompts", &pairs[..2], "extra"),
+    ] {
+        let name = format!("{folder}/train-00000.{ending}");
+        let content = fs::read(data.path(&name)).unwrap();
+        let advice = format!("remove the folder {folder} and start the same command again");
+        fs::remove_file(data.path(&name)).unwrap();
+        tokenize(fields, folder).expect(3).says(&[&name, "cannot be found", &advice]);
+        fs::write(data.path(&name), &content[1..]).unwrap();
+        let sizes = format!("has {} bytes, not {}", content.len() - 1, content.len());
+        tokenize(fields, folder).expect(3).says(&[&name, &sizes, &advice]);
+        fs::remove_dir_all(data.path(folder)).unwrap();
+        tokenize(fields, folder).expect(0);
+        assert_eq!(fs::read(data.path(&name)).unwrap(), content);
+    }
+}
+
+#[test]
+fn advice_about_the_cache_does_not_help() {
+    let data = Data::new();
+    let show = ["data", "show", "r.toml"];
+    data.run(&show).expect(0);
+    let folder = data.bench.shards().remove(0);
+    for (name, is_removed) in [
+        ("index.json", false),
+        ("job.json", false),
+        ("train-00000.tokens", true),
+        ("train-00000.index", false),
+        ("train-00000.tokens", false),
+    ] {
+        if is_removed {
+            fs::remove_file(folder.join(name)).unwrap();
+        } else {
+            flip(&folder.join(name), 0);
+        }
+        let help = format!("remove {}: the next command makes it anew", folder.display());
+        data.run(&show).expect(3).says(&[name, &help]);
+        fs::remove_dir_all(&folder).unwrap();
+        data.run(&show).expect(0);
+    }
+    // What somebody has made is not removed so lightly.
+    data.run(&["data", "tokenize", "data.txt", "-o", "s"]).expect(0);
+    flip(&data.path("s/index.json"), 0);
+    let done = data.run(&["data", "show", "s"]).expect(3);
+    assert!(!done.stderr.contains("makes it anew"), "{}", done.stderr);
 }
 
 #[test]

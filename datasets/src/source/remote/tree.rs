@@ -11,7 +11,7 @@ use object_store::ObjectMeta;
 
 use super::{Address, Object, Store};
 use crate::source::find::{GLOB, bad_glob, is_glob};
-use crate::source::folder::is_left_out;
+use crate::source::folder::{are_of_shards, is_left_out};
 use crate::source::names::described;
 use crate::source::tree::{Kind, Tree};
 use crate::source::{Error, Input, Origin, ReadError, Result};
@@ -211,6 +211,10 @@ impl Tree for RemoteTree {
             }
         }
         Ok(there)
+    }
+
+    fn holds_shards(&self, folder: &Path) -> Result<bool> {
+        Ok(are_of_shards(&self.names_in(folder)?.unwrap_or_default()))
     }
 
     fn has_description(&self, path: &Path) -> Result<bool> {

@@ -208,7 +208,7 @@ fn a_key_of_a_table_of_a_later_version() {
 #[test]
 fn a_table_of_a_later_version() {
     check(
-        &with("checkpoint", "interval_steps = 500"),
+        &with("checkpoint", "interval_steps = 500\ndirectory = \"gs://bucket/run\""),
         expect![[r#"
             warning: `checkpoint.interval_steps` = 500 is longer than the run of 20 steps
               --> r.toml:30:18
@@ -218,6 +218,14 @@ fn a_table_of_a_later_version() {
             ...
             30 | interval_steps = 500
                |                  ^^^ comes once, at the end
+
+            error: this version cannot train with `checkpoint.directory` = "gs://bucket/run"
+              --> r.toml:31:13
+               |
+            31 | directory = "gs://bucket/run"
+               |             ^^^^^^^^^^^^^^^^^ not supported yet
+               |
+               = help: name a local folder; `recipe check`, `plan` and `mfu` take it as it is
         "#]],
     );
 }
