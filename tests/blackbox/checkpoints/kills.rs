@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{LIMIT, Saved, events};
-use crate::support::wait_for_step;
+use crate::support::{json_lines, wait_for_step};
 
 const ADAMW: [&str; 4] = ["--set", "optimizer.name=adamw", "--set", "optimizer.learning_rate=0.01"];
 
@@ -63,8 +63,12 @@ fn a_run_in_five_legs_is_another_one() {
     saved.train("whole", &[&ADAMW[..], &["--set", "training.steps=10"]].concat()).expect(0);
     for leg in 1..=5 {
         let steps = format!("training.steps={}", 2 * leg);
-        let done = saved.train("legs", &[&ADAMW[..], &["--set", &steps]].concat()).expect(0);
+        let more = [&ADAMW[..], &["--set", &steps]].concat();
+        let done = saved.train("legs", &more).expect(0);
         assert_eq!(events(&done, "resume").len(), usize::from(leg > 1));
+        // A leg of no steps changes nothing.
+        let done = saved.train("legs", &more).expect(0);
+        assert!(done.stdout.contains("\"final_step\":") && events(&done, "checkpoint").is_empty());
     }
     assert_eq!(saved.losses("legs"), saved.losses("whole"));
     saved.same_tensors("legs", "whole", 10);
@@ -111,4 +115,34 @@ fn a_restart_leaves_two_values_of_a_step() {
     let ledger = fs::read_to_string(saved.path("out/ledger.jsonl")).unwrap();
     assert_eq!(ledger.matches("\"event\":\"run_started\"").count(), 2);
     assert_eq!(ledger.matches("\"event\":\"resumed\"").count(), 1);
+}
+
+#[test]
+fn a_resume_at_the_end_of_an_epoch_does_no_work_and_reports_success() {
+    let saved = Saved::new();
+    // 16 sequences of 32 tokens: two steps are an epoch.
+    let text = fs::read(saved.path("data.txt")).unwrap();
+    fs::write(saved.path("data.txt"), &text[..16 * 32 + 1]).unwrap();
+    let steps =
+        |steps: &str| ["--set", "training.global_batch=8", "--set", steps].map(str::to_owned);
+    let train = |out: &str, count: u64| {
+        let more = steps(&format!("training.steps={count}"));
+        saved.train(out, &more.each_ref().map(String::as_str)).expect(0)
+    };
+    train("whole", 6);
+    for (done_before, count) in [(0, 2), (2, 4), (4, 6)] {
+        let done = train("legs", count);
+        let end = &events(&done, "end")[0];
+        assert_eq!(end["final_step"], count);
+        assert_eq!(saved.losses("legs").len() as u64, count);
+        let lines = json_lines(&done.stdout);
+        let updates = lines.iter().filter(|line| line["loss"].is_number()).count() as u64;
+        assert_eq!(updates, count - done_before);
+    }
+    assert_eq!(saved.losses("legs"), saved.losses("whole"));
+    saved.same_tensors("legs", "whole", 6);
+    // Nothing is left to do, and that is what is said.
+    let plain = ["train", "r.toml", "--run-dir", "legs", "--set", "training.global_batch=8"];
+    let done = saved.bench.run(&[&plain[..], &["--set", "training.steps=6"]].concat()).expect(0);
+    assert!(done.stdout.contains("nothing to do: step 6 is done, and the recipe asks for 6"));
 }
