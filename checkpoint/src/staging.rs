@@ -38,6 +38,11 @@ impl Staging {
         self.memory.len() as u64
     }
 
+    /// The first bytes of it, which begin at a page.
+    pub fn page_aligned(&self, bytes: usize) -> &[u8] {
+        &self.memory[..bytes]
+    }
+
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
         &mut self.memory
     }

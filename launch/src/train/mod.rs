@@ -123,6 +123,10 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         return Ok(Exit::Stopped);
     }
 
+    // One that is not in the run directory is tried out before anything takes time.
+    if let Some(folder) = recipe.checkpoint.as_ref().and_then(|c| keeping::folder(c, None)) {
+        keeping::check_folder(&folder)?;
+    }
     if *recipe.compile.enabled && *recipe.hardware.accelerator == Accelerator::Cpu {
         name_compiler(&mut variables)?;
     }
