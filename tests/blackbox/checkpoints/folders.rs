@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 
 use super::{LIMIT, Saved, events};
-use crate::support::Running;
+use crate::support::{Running, not_tested};
 
 #[test]
 fn look_alike_names_are_taken_for_checkpoints_or_removed() {
@@ -150,4 +150,29 @@ fn checkpoints_of_another_run_are_continued_or_removed() {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["step-00000006", "step-00000010"]);
+}
+
+#[test]
+fn a_full_disk_leaves_a_part_of_a_checkpoint() {
+    let is_possible = Command::new("unshare").args(["-rm", "true"]).status();
+    if !is_possible.is_ok_and(|status| status.success()) {
+        not_tested("a full tmpfs, because this user may not mount one");
+        return;
+    }
+    let saved = Saved::with("interval_steps = 2\nkeep_last = 100");
+    let disk = saved.path("disk");
+    fs::create_dir(&disk).unwrap();
+    // Room for two checkpoints of 0.3 MB and a part of the third; what is on it is looked at before it vanishes.
+    let script = "mount -t tmpfs -o size=800k tmpfs \"$0\" && \"$@\"; code=$?; find \"$0\" -type f -size +0; exit $code";
+    let setting = format!("checkpoint.directory={:?}", disk.join("c").to_str().unwrap());
+    let run = saved.bench.command(&["train", "r.toml", "--run-dir", "out", "--set", &setting]);
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "bash", "-c", script]).arg(&disk);
+    command.arg(run.get_program()).args(run.get_args()).current_dir(saved.path("."));
+    command.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let done = Running::start(command).wait_for(LIMIT).expect(7);
+    let left: Vec<&str> = done.stdout.lines().filter(|line| line.contains("/disk/c/")).collect();
+    assert_eq!(left.len(), 6, "{left:?}");
+    assert!(left.iter().all(|path| path.contains("/c/step-0000000")), "{left:?}");
+    done.says(&["the checkpoint of step 6 cannot be saved", "No space left on device", "MB free"]);
 }
