@@ -74,6 +74,8 @@ class Outcome:
     """Of the first step, after clipping."""
     state: list[tuple] = field(default_factory=list)
     """(name, shape, rows, columns, whether this rank saves it) of each part of the state."""
+    first_state: list[tuple] = field(default_factory=list)
+    """(name, rows, columns, elements) of each part of the state, before the first step."""
     balance: Any = None
     """What the experts of the next step would be balanced by."""
     layouts: dict = field(default_factory=dict)
@@ -170,6 +172,7 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         layouts={name: layout for name, (layout, _) in ours.placements.items()},
         places={name: (part.axis.index, part.shard.index) for name, (_, part) in ours.placements.items()},
         description=ours.describe(),
+        first_state=[(part.name, part.rows, part.columns, part.host.clone()) for part in ours.state()],
     )
     for index in range(len(job.tokens) + 1):
         if index in job.evaluations:

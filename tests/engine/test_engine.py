@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from ranks import Job
 from titan_tpu.engine import Engine
-from training import ADAMW, CONFIG, EXPERTS, MUON, configure, global_batches, losses, train, whole
+from training import ADAMW, CONFIG, EXPERTS, FAMILIES, MUON, configure, global_batches, losses, train, whole
 
 
 def tokens_of(step: int = 0) -> bytearray:
@@ -81,6 +81,33 @@ def test_ranks_save_each_element_once(pool, mesh):
     whole = {name: math.prod(shape) for outcome in outcomes for name, shape, *_ in outcome.state}
     assert saved == whole
     assert held == {name: mesh[0] * count for name, count in whole.items()}
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"shard": 4},
+        {"replicate": 2, "shard": 2},
+        {"shard": 2, "tensor": 2},
+        {"context": 2, "tensor": 2},
+        {"shard": 4, "expert": 2},
+        {"shard": 2, "context": 2, "expert": 4},
+    ],
+)
+@pytest.mark.parametrize("family", ["llama3", "qwen3-moe"])
+def test_a_part_is_where_it_says_in_the_whole_tensor(pool, mesh, family):
+    if family == "llama3" and "expert" in mesh:
+        pytest.skip("a dense model has no experts")
+    config = configure(mesh, model=FAMILIES[family], optimizer=ADAMW)
+    single = Engine(json.dumps(configure(model=FAMILIES[family], optimizer=ADAMW)), 0, "null")
+    matrices = {part.name: part.host.reshape(-1, part.columns[1]) for part in single.state()}
+    seen = set()
+    for outcome in train(pool, config, steps=1):
+        for name, rows, columns, elements in outcome.first_state:
+            whole = matrices[name][slice(*rows), slice(*columns)]
+            assert torch.equal(elements.reshape(whole.shape), whole), name
+            seen.add(name)
+    assert seen == set(matrices)
 
 
 def test_tokens_are_viewed_and_then_let_go(engine):
