@@ -149,6 +149,9 @@ fn keep(to: &SaveSpec, keep_last: u64, work: Work) -> Result<Committed, NotKept>
 /// back and found sound. What other runs have made is not touched.
 fn thin_out(folder: &Path, run: &Value, keep_last: u64, newest: &Path) -> Result<Vec<u64>, String> {
     let found = list(folder).map_err(|error| error.to_string())?;
+    if found.len() as u64 <= keep_last {
+        return Ok(Vec::new());
+    }
     // The manifest of one that cannot be opened does not say whose it is.
     let is_ours = |found: &Found| {
         titan_checkpoint::open(&found.path)
