@@ -11,6 +11,9 @@ use crate::support::{
 /// A run that would take minutes.
 const LONG: [&str; 6] = ["train", "r.toml", "--run-dir", "out", "--set", "training.steps=100000"];
 
+/// These runs would take minutes, and a busy machine can take seconds to end one.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
 #[test]
 fn sigint_and_sigterm_finish_the_step_and_end_all_workers() {
     for signal in ["INT", "TERM", "HUP"] {
@@ -25,7 +28,7 @@ fn sigint_and_sigterm_finish_the_step_and_end_all_workers() {
         let asked = Instant::now();
         let done =
             run.wait().expect(75).says(&[&format!("SIG{signal}: ending after the step under way")]);
-        assert!(asked.elapsed() < Duration::from_secs(5), "took {:?}", asked.elapsed());
+        assert!(asked.elapsed() < AT_ONCE, "took {:?}", asked.elapsed());
         assert!(done.stdout.contains(&format!("stopped by SIG{signal}: ")), "{}", done.stdout);
         let ledger = json_lines(&fs::read_to_string(bench.path("out/ledger.jsonl")).unwrap());
         let end = ledger.last().unwrap();
@@ -51,7 +54,7 @@ fn a_signal_during_start_up_ends_at_once() {
         run.signal("TERM");
         let asked = Instant::now();
         run.wait().expect(75);
-        assert!(asked.elapsed() < Duration::from_secs(3), "took {:?}", asked.elapsed());
+        assert!(asked.elapsed() < AT_ONCE, "took {:?}", asked.elapsed());
         none_left(&bench, "out");
     }
 }
@@ -133,7 +136,7 @@ fn a_second_signal_does_not_wait() {
     run.signal("INT");
     let asked = Instant::now();
     run.wait().expect(75);
-    assert!(asked.elapsed() < Duration::from_secs(3), "took {:?}", asked.elapsed());
+    assert!(asked.elapsed() < AT_ONCE, "took {:?}", asked.elapsed());
     none_left(&bench, "out");
 }
 

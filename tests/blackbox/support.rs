@@ -283,7 +283,7 @@ pub(crate) fn processes_of(bench: &Bench, out: &str) -> Vec<u32> {
     found
 }
 
-/// Waits until no process of a run is left.
+/// Waits until no process of a run is left. A compiler whose parent was killed may finish its file.
 #[track_caller]
 pub(crate) fn none_left(bench: &Bench, out: &str) {
     let start = Instant::now();
@@ -292,7 +292,7 @@ pub(crate) fn none_left(bench: &Bench, out: &str) {
         if left.is_empty() {
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(5), "processes {left:?} are left");
+        assert!(start.elapsed() < Duration::from_secs(20), "processes {left:?} are left");
         thread::sleep(Duration::from_millis(20));
     }
 }
