@@ -61,7 +61,7 @@ class Outcome:
     """What one rank has seen; tensors are this rank's shards, by parameter name."""
 
     steps: list[tuple] = field(default_factory=list)
-    """(loss, gradient norm, stop agreed, targets, experts, save agreed)"""
+    """(loss, gradient norm, stop agreed, targets, experts)"""
     evaluations: dict[int, tuple[float, int]] = field(default_factory=dict)
     """(sum of the cross entropy, targets), by the index of the step behind."""
     alive: list[int] = field(default_factory=list)
@@ -191,7 +191,8 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
         counter = _counter(outcome.counted) if job.count_collectives else contextlib.nullcontext()
         with recorder, counter:
             handle = ours.step(bytearray(tokens), learning_rate, stop)
-        outcome.steps.append(ours.read(handle))
+        *result, _ = ours.read(handle)
+        outcome.steps.append(tuple(result))
         if len(outcome.steps) == 1:
             outcome.first_gradients = _gradients(ours.model)
     if job.fingerprint:
