@@ -32,6 +32,13 @@ pub enum Error {
         what: String,
     },
 
+    /// A file that could not be opened.
+    #[error("{what}")]
+    Unreadable {
+        /// What is wrong, with its path.
+        what: String,
+    },
+
     /// A checkpoint of a format that this version does not know.
     #[error(
         "{}: this checkpoint has version {found} of the format, and this titan-tpu reads version {known}",
@@ -62,6 +69,19 @@ pub enum Error {
         what: String,
     },
 
+    /// An object store that does not give or take what is asked of it.
+    #[error(transparent)]
+    Store(#[from] titan_objects::Error),
+
+    /// There is not so much memory.
+    #[error("no memory for a copy of the state, {bytes} bytes: {error}")]
+    Memory {
+        /// What was asked for.
+        bytes: u64,
+        /// What the system said.
+        error: io::Error,
+    },
+
     /// What was asked for was stopped.
     #[error("stopped")]
     Stopped,
@@ -85,6 +105,11 @@ impl Error {
 
     pub(crate) fn corrupt(path: &Path, what: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), what: what.into() }
+    }
+
+    /// Whether it is about something that is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Whether a disk is full, or over a quota or the limit of a file's size.

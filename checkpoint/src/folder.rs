@@ -1,44 +1,43 @@
-//! The folder that checkpoints are in: what is there, what is being written, and how it becomes a checkpoint.
+//! The place that checkpoints are in: what is there, what is being written, and how it becomes a checkpoint.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::{
-    Checkpoint, Error, FileFacts, Hash, Header, MANIFEST, Manifest, Region, Result, StepName,
-    TensorFacts,
+    Checkpoint, Error, FileFacts, Hash, Header, MANIFEST, Manifest, Place, Region, Result,
+    StepName, TensorFacts, objects,
 };
 
-/// A folder with the name of a checkpoint.
+/// What has the name of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its step.
     pub step: u64,
     /// Where it is.
-    pub path: PathBuf,
+    pub place: Place,
 }
 
-/// The checkpoints in a folder, by step; whether they are sound is not looked at. What has any other name is none of
-/// ours. A folder that does not exist has none.
+/// The checkpoints in a place, by step; whether they are sound is not looked at. What has any other name is none of
+/// ours. A place that does not exist has none.
 ///
 /// # Errors
-/// The folder cannot be read.
-pub fn list(folder: &Path) -> Result<Vec<Found>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::folder(folder, "read", error)),
-    };
+/// The place cannot be read.
+pub fn list(place: &Place) -> Result<Vec<Found>> {
     let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| Error::folder(folder, "read", error))?;
-        if let Some(StepName(step)) = StepName::parse(&entry.file_name())
-            && entry.path().is_dir()
-        {
-            found.push(Found { step, path: entry.path() });
+    for name in place.names()? {
+        let Some(StepName(step)) = StepName::parse(name.as_ref()) else { continue };
+        let place = place.join(&name);
+        let is_one = match &place {
+            Place::Folder(path) => path.is_dir(),
+            // What is being written is there under its name, without a manifest.
+            Place::Objects(_) => place.has(MANIFEST)?,
+        };
+        if is_one {
+            found.push(Found { step, place });
         }
     }
     found.sort_by_key(|found| found.step);
@@ -50,52 +49,53 @@ pub fn list(folder: &Path) -> Result<Vec<Found>> {
 ///
 /// # Errors
 /// A file is missing, has another size, or is not what was written.
-pub fn open(folder: &Path) -> Result<Checkpoint> {
-    let path = folder.join(MANIFEST);
-    let content = fs::read(&path).map_err(|error| Error::file(&path, "read", error))?;
+pub fn open(place: impl Into<Place>) -> Result<Checkpoint> {
+    let place = place.into();
+    let content = place.read(MANIFEST)?;
+    let path = place.join(MANIFEST).path();
     let manifest = Manifest::parse(&path, &content)?;
-    let step = StepName::parse(folder.file_name().unwrap_or_default());
+    let step = StepName::parse(place.name().as_ref());
     if step.is_some_and(|step| step.0 != manifest.step) {
         let what = format!("it is the manifest of step {}, in a folder of another", manifest.step);
         return Err(Error::corrupt(&path, what));
     }
-    let headers = manifest.files.iter().map(|file| read_header(folder, file));
+    let headers = manifest.files.iter().map(|file| read_header(&place, file));
     let headers: Vec<Header> = headers.collect::<Result<_>>()?;
-    Ok(Checkpoint::new(folder, manifest, headers))
+    Ok(Checkpoint::new(place, manifest, headers))
 }
 
 /// Reads the header of a file, which must have the size and the hash that were noted.
-fn read_header(folder: &Path, facts: &FileFacts) -> Result<Header> {
-    let path = folder.join(&facts.name);
-    let error = |error| Error::file(&path, "read", error);
-    let mut file = File::open(&path).map_err(error)?;
-    let bytes = file.metadata().map_err(error)?.len();
+fn read_header(place: &Place, facts: &FileFacts) -> Result<Header> {
+    let blob = place.open(&facts.name)?;
+    let path = &blob.path;
+    let bytes = blob.bytes;
     if bytes != facts.bytes {
         let what = format!("it has {bytes} bytes, and {} were written", facts.bytes);
-        return Err(Error::corrupt(&path, what));
+        return Err(Error::corrupt(path, what));
     }
-    let mut content = vec![0; 8];
-    file.read_exact(&mut content).map_err(error)?;
-    let first = std::array::from_fn(|i| content[i]);
-    let length = Header::length(&path, first, bytes)?;
-    content.resize(length as usize, 0);
-    file.read_exact(&mut content[8..]).map_err(error)?;
+    // What is longer than its file is not read, and so is not what was written.
+    let content = blob.head(facts.header_bytes)?;
+    let first = content.first_chunk().copied().unwrap_or([0xff; 8]);
+    let length = Header::length(path, first, bytes)?;
     if length != facts.header_bytes || Hash::of(&content) != facts.header {
-        return Err(Error::corrupt(&path, "its header is not what was written"));
+        return Err(Error::corrupt(path, "its header is not what was written"));
     }
-    let header = Header::parse(&path, &content)?;
+    let header = Header::parse(path, &content)?;
     if header.file_bytes() != bytes {
-        return Err(Error::corrupt(&path, "its header describes a file of another size"));
+        return Err(Error::corrupt(path, "its header describes a file of another size"));
     }
     Ok(header)
 }
 
-/// A checkpoint that is being written, in a folder beside where it will be.
+/// A checkpoint that is being written: in a folder beside where it will be, or under its name in an object store, where
+/// it is none as long as it has no manifest.
 #[derive(Debug)]
 pub struct Staged {
     step: u64,
-    folder: PathBuf,
-    path: PathBuf,
+    /// Where checkpoints are.
+    root: Place,
+    /// Where the files of this one are.
+    place: Place,
 }
 
 impl Staged {
@@ -104,14 +104,18 @@ impl Staged {
     ///
     /// # Errors
     /// There is a checkpoint of this step, or no folder can be made.
-    pub fn begin(folder: &Path, step: u64, writer: &str) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|error| Error::folder(folder, "make", error))?;
-        let staged = Self::adopt(folder, step, writer)?;
-        if staged.path.exists() {
-            let removed = fs::remove_dir_all(&staged.path);
-            removed.map_err(|error| Error::folder(&staged.path, "remove", error))?;
+    pub fn begin(root: &Place, step: u64, writer: &str) -> Result<Self> {
+        if let Place::Folder(path) = root {
+            fs::create_dir_all(path).map_err(|error| Error::folder(path, "make", error))?;
         }
-        make_staging(&staged.path)?;
+        let staged = Self::adopt(root, step, writer)?;
+        if let Place::Folder(path) = &staged.place
+            && path.exists()
+        {
+            let removed = fs::remove_dir_all(path);
+            removed.map_err(|error| Error::folder(path, "remove", error))?;
+        }
+        make_staging(&staged.place)?;
         Ok(staged)
     }
 
@@ -119,43 +123,42 @@ impl Staged {
     ///
     /// # Errors
     /// There is a checkpoint of this step.
-    pub fn adopt(folder: &Path, step: u64, writer: &str) -> Result<Self> {
-        let final_path = folder.join(StepName(step).to_string());
-        if final_path.exists() {
-            return Err(Error::Exists { path: final_path });
+    pub fn adopt(root: &Place, step: u64, writer: &str) -> Result<Self> {
+        let committed = root.join(&StepName(step).to_string());
+        let is_there = match &committed {
+            Place::Folder(path) => path.exists(),
+            Place::Objects(_) => committed.has(MANIFEST)?,
+        };
+        if is_there {
+            return Err(Error::Exists { path: committed.path() });
         }
-        let path = staging_path(folder, step, writer);
-        Ok(Self { step, folder: folder.to_owned(), path })
+        Ok(Self { step, root: root.clone(), place: staging_place(root, step, writer) })
     }
 
     /// Where ranks write their files.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
-    /// Makes a checkpoint of the files that were written, by giving the folder its name; `run` is what the run needs to
-    /// go on.
+    /// Makes a checkpoint of the files that were written: gives the folder its name, or writes the manifest where there
+    /// was none. `run` is what the run needs to go on.
     ///
     /// # Errors
-    /// A file is not there or not what was written, together they are not whole tensors, or the disk refuses. Then there
-    /// is no checkpoint.
-    pub fn commit(self, run: Value, files: Vec<FileFacts>) -> Result<PathBuf> {
-        let headers = files.iter().map(|file| read_header(&self.path, file));
+    /// A file is not there or not what was written, together they are not whole tensors, or the disk or the store
+    /// refuses. Then there is no checkpoint.
+    pub fn commit(self, run: Value, files: Vec<FileFacts>) -> Result<Place> {
+        let headers = files.iter().map(|file| read_header(&self.place, file));
         let headers: Vec<Header> = headers.collect::<Result<_>>()?;
-        let tensors = whole_tensors(&self.path, &headers)?;
-        let manifest = Manifest::new(self.step, run, tensors, files);
-        write_file(&self.path.join(MANIFEST), manifest.to_text().as_bytes())?;
-        sync_folder(&self.path)?;
-        let path = self.folder.join(StepName(self.step).to_string());
-        // Renaming a folder onto one that is not empty fails, so nothing is ever written over.
-        fs::rename(&self.path, &path).map_err(|error| match error.kind() {
-            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
-                Error::Exists { path: path.clone() }
+        let tensors = whole_tensors(&self.place.path(), &headers)?;
+        let manifest = Manifest::new(self.step, run, tensors, files).to_text();
+        let committed = self.root.join(&StepName(self.step).to_string());
+        match (&self.root, &self.place, &committed) {
+            (Place::Folder(root), Place::Folder(from), Place::Folder(to)) => {
+                publish(&manifest, from, to, root)?;
             }
-            _ => Error::folder(&path, "rename", error),
-        })?;
-        sync_folder(&self.folder)?;
-        Ok(path)
+            _ => objects::publish(&manifest, &committed)?,
+        }
+        Ok(committed)
     }
 
     /// Removes what was written.
@@ -163,8 +166,28 @@ impl Staged {
     /// # Errors
     /// The disk refuses.
     pub fn abandon(self) -> Result<()> {
-        fs::remove_dir_all(&self.path).map_err(|error| Error::folder(&self.path, "remove", error))
+        match &self.place {
+            Place::Folder(path) => {
+                fs::remove_dir_all(path).map_err(|error| Error::folder(path, "remove", error))
+            }
+            // There it has marks, by which it is found.
+            Place::Objects(_) => Ok(()),
+        }
     }
+}
+
+/// Writes the manifest into the folder `from`, and gives that its name.
+fn publish(manifest: &str, from: &Path, to: &Path, root: &Path) -> Result<()> {
+    write_file(&from.join(MANIFEST), manifest.as_bytes())?;
+    sync_folder(from)?;
+    // Renaming a folder onto one that is not empty fails, so nothing is ever written over.
+    fs::rename(from, to).map_err(|error| match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
+            Error::Exists { path: to.to_owned() }
+        }
+        _ => Error::folder(to, "rename", error),
+    })?;
+    sync_folder(root)
 }
 
 /// The tensors that the parts in all files make up; each must be whole.
@@ -187,16 +210,29 @@ fn whole_tensors(folder: &Path, headers: &[Header]) -> Result<BTreeMap<String, T
 }
 
 /// Where the files of a step are before they are a checkpoint.
-pub fn staging_path(folder: &Path, step: u64, writer: &str) -> PathBuf {
-    folder.join(format!(".{}.{writer}{STAGING}", StepName(step)))
+pub fn staging_place(root: &Place, step: u64, writer: &str) -> Place {
+    match root {
+        Place::Folder(_) => root.join(&format!(".{}.{writer}{STAGING}", StepName(step))),
+        Place::Objects(_) => root.join(&StepName(step).to_string()),
+    }
 }
 
-/// Makes that folder, unless another rank has. Not the folder that checkpoints are in: where that has vanished,
-/// something else has been unmounted or removed.
+/// The name of the file that a rank writes there. In an object store, where what is being written has the place of a
+/// checkpoint, it says whose it is: whoever is late can spoil nothing. `mark` is a name of the run and its start.
+pub fn shard_name(place: &Place, rank: u64, mark: &str) -> String {
+    match place {
+        Place::Folder(_) => format!("rank-{rank:05}.safetensors"),
+        Place::Objects(_) => format!("rank-{rank:05}.{mark}.safetensors"),
+    }
+}
+
+/// Makes the folder for the files of a step, unless another rank has. Not the folder that checkpoints are in: where that
+/// has vanished, something else has been unmounted or removed.
 ///
 /// # Errors
 /// It cannot be made.
-pub fn make_staging(path: &Path) -> Result<()> {
+pub(crate) fn make_staging(place: &Place) -> Result<()> {
+    let Place::Folder(path) = place else { return Ok(()) };
     match fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(Error::folder(path, "make", error))
@@ -209,25 +245,33 @@ const STAGING: &str = ".writing";
 const REMOVING: &str = ".removing";
 
 /// Takes the name from a checkpoint, so that it is one no more: a start of the run before it makes others of the same
-/// steps. `mark` is put behind its name. Returns where it is now.
+/// steps. `mark` is put behind its name, or that of its manifest. Returns where it is now.
 ///
 /// # Errors
-/// The disk refuses, or there is something of that name.
-pub fn set_aside(path: &Path, mark: &str) -> Result<PathBuf> {
+/// The disk or the store refuses, or there is something of that name.
+pub fn set_aside(place: &Place, mark: &str) -> Result<Place> {
+    let path = match place {
+        Place::Folder(path) => path,
+        Place::Objects(_) => return objects::set_aside(place, mark),
+    };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!("{name}.{mark}"));
     fs::rename(path, &aside).map_err(|error| Error::folder(path, "rename", error))?;
     if let Some(folder) = path.parent() {
         sync_folder(folder)?;
     }
-    Ok(aside)
+    Ok(aside.into())
 }
 
-/// Removes a checkpoint. It loses its name first, so a kill in the middle leaves no part of it behind under that name.
+/// Removes a checkpoint. It is none any more first, so a kill in the middle leaves no part of it behind under that name.
 ///
 /// # Errors
-/// The disk refuses.
-pub fn remove_checkpoint(path: &Path) -> Result<()> {
+/// The disk or the store refuses.
+pub fn remove_checkpoint(place: &Place) -> Result<()> {
+    let path = match place {
+        Place::Folder(path) => path,
+        Place::Objects(_) => return objects::remove_checkpoint(place),
+    };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let doomed = path.with_file_name(format!(".{name}{REMOVING}"));
     if doomed.exists() {
@@ -237,27 +281,38 @@ pub fn remove_checkpoint(path: &Path) -> Result<()> {
     fs::remove_dir_all(&doomed).map_err(|error| Error::folder(&doomed, "remove", error))
 }
 
+/// Removes what `writer` has left of an attempt to save a step, which nobody is working at any more.
+///
+/// # Errors
+/// The disk or the store refuses.
+pub fn remove_abandoned_step(root: &Place, step: u64, writer: &str) -> Result<()> {
+    match staging_place(root, step, writer) {
+        Place::Folder(path) => match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::folder(&path, "remove", error))
+            }
+            _ => Ok(()),
+        },
+        place => objects::remove_files(&place, writer).map(drop),
+    }
+}
+
 /// Removes what `writer` has left of attempts that were not finished, and what was being removed.
 ///
 /// # Errors
-/// The folder cannot be read, or the disk refuses.
-pub fn remove_abandoned(folder: &Path, writer: &str) -> Result<u64> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(Error::folder(folder, "read", error)),
-    };
+/// The place cannot be read, or the disk or the store refuses.
+pub fn remove_abandoned(root: &Place, writer: &str) -> Result<u64> {
     let mut removed = 0;
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let step = name.to_str().and_then(|name| {
-            let (step, rest) = name.strip_prefix('.')?.split_once('.')?;
+    let Place::Folder(folder) = root else { return objects::remove_abandoned(root, writer) };
+    for name in root.names()? {
+        let step = name.strip_prefix('.').and_then(|name| {
+            let (step, rest) = name.split_once('.')?;
             let is_left_over =
                 format!(".{rest}") == REMOVING || rest.strip_suffix(STAGING) == Some(writer);
             is_left_over.then(|| StepName::parse(step.as_ref()))?
         });
         if step.is_some() {
-            let path = entry.path();
+            let path = folder.join(name);
             fs::remove_dir_all(&path).map_err(|error| Error::folder(&path, "remove", error))?;
             removed += 1;
         }
@@ -265,11 +320,12 @@ pub fn remove_abandoned(folder: &Path, writer: &str) -> Result<u64> {
     Ok(removed)
 }
 
-/// Makes sure that checkpoints can be written to a folder: makes it, and writes, syncs, renames and removes a file.
+/// Makes sure that checkpoints can be written to a place: makes it, and writes, syncs, renames and removes a file.
 ///
 /// # Errors
 /// What failed.
-pub fn probe(folder: &Path) -> Result<()> {
+pub fn probe(place: &Place) -> Result<()> {
+    let Place::Folder(folder) = place else { return objects::probe(place) };
     fs::create_dir_all(folder).map_err(|error| Error::folder(folder, "make", error))?;
     let path = folder.join(format!(".probe-{}", std::process::id()));
     let renamed = path.with_extension("renamed");

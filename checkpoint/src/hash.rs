@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// An XXH3-128 hash, written as 32 hexadecimal digits as `xxhsum -H2` does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,6 +17,13 @@ impl Hash {
     /// The hash of bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(xxh3_128(bytes))
+    }
+
+    /// The hash of bytes that are in several places.
+    pub(crate) fn of_all<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut hasher = Xxh3::new();
+        pieces.for_each(|piece| hasher.update(piece));
+        Self(hasher.digest128())
     }
 }
 

@@ -7,42 +7,50 @@
 //! - `manifest.json`, written last: all tensors with their whole shapes, the size of each file and the hash of its
 //!   header, what the run needs to go on, and a hash of itself (see [`Manifest`]).
 //!
+//! In an object store the folder is a common beginning of names.
+//!
 //! So every byte is covered by a hash, and the hashes by that of the manifest. Ranks write into a folder beside it with
 //! a name that no checkpoint has; when all are done it is given its name ([`Staged::commit`]), so a checkpoint is there
-//! as a whole or not at all, and never changes afterwards.
+//! as a whole or not at all, and never changes afterwards. In an object store, it is the manifest that makes it one.
 //!
 //! What a rank reads is worked out from regions alone ([`restore`]): the mesh that wrote them does not matter.
 //!
 //! Architecture invariants: nothing here knows recipes, processes or Python; no decision looks at a clock.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod error;
 mod folder;
 mod hash;
 mod header;
+mod image;
 mod manifest;
 mod name;
+mod objects;
+mod place;
 mod read;
 mod region;
-mod staging;
+mod sink;
 mod tensor;
 mod verify;
 mod write;
 
 pub use error::{Error, Result};
 pub use folder::{
-    Found, Staged, list, make_staging, open, probe, remove_abandoned, remove_checkpoint, set_aside,
-    staging_path,
+    Found, Staged, list, open, probe, remove_abandoned, remove_abandoned_step, remove_checkpoint,
+    set_aside, shard_name, staging_place,
 };
 pub use hash::Hash;
 pub use header::Header;
+pub use image::Image;
 pub use manifest::{FileFacts, MANIFEST, Manifest, VERSION};
-pub use name::{StepName, shard_name};
-pub use read::{Checkpoint, Wanted, restore};
+pub use name::StepName;
+pub use place::{Place, Prefix};
+pub use read::{Checkpoint, Wanted, are_enough, restore};
 pub use region::Region;
-pub use staging::Staging;
 pub use tensor::{Dtype, Part, TensorFacts};
 pub use verify::{BadPart, Findings, verify};
-pub use write::{ShardPlan, write_shard};
+pub use write::{ShardPlan, ShardWriter, Target, Written};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Names of checkpoints and of their files.
+//! Names of checkpoints.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,11 +22,6 @@ impl fmt::Display for StepName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step-{:08}", self.0)
     }
-}
-
-/// The name of the file that a rank writes.
-pub fn shard_name(rank: u64) -> String {
-    format!("rank-{rank:05}.safetensors")
 }
 
 #[cfg(test)]

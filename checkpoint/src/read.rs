@@ -1,20 +1,18 @@
 //! Reading a checkpoint back, onto whatever mesh.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::header::Entry;
-use crate::{Error, Hash, Header, Manifest, Region, Result, TensorFacts};
+use crate::place::Blob;
+use crate::{Error, Hash, Header, Manifest, Place, Region, Result, TensorFacts};
 
 /// A checkpoint whose manifest and headers are sound.
 #[derive(Debug)]
 pub struct Checkpoint {
-    folder: PathBuf,
+    place: Place,
     manifest: Manifest,
     headers: Vec<Header>,
 }
@@ -33,13 +31,13 @@ pub struct Wanted<'a> {
 }
 
 impl Checkpoint {
-    pub(crate) fn new(folder: &Path, manifest: Manifest, headers: Vec<Header>) -> Self {
-        Self { folder: folder.to_owned(), manifest, headers }
+    pub(crate) fn new(place: Place, manifest: Manifest, headers: Vec<Header>) -> Self {
+        Self { place, manifest, headers }
     }
 
     /// Where it is.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// What it consists of.
@@ -48,9 +46,8 @@ impl Checkpoint {
     }
 
     /// Each file with its header.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (PathBuf, &Header)> {
-        let paths = self.manifest.files.iter().map(|file| self.folder.join(&file.name));
-        paths.zip(&self.headers)
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &Header)> {
+        self.manifest.files.iter().map(|file| file.name.as_str()).zip(&self.headers)
     }
 
     /// Whether the tensors of a checkpoint are those of a reader; says the first that is not.
@@ -81,27 +78,105 @@ impl Checkpoint {
     }
 
     fn lacks(&self, what: String) -> Error {
-        Error::Lacks { path: self.folder.clone(), what }
+        Error::Lacks { path: self.place.path(), what }
     }
 }
 
 /// Reads parts of tensors, on some threads, each block once; every block that is used is compared with its hash.
-/// Returns the number of bytes that were read.
+/// What cannot be read of the first copy is taken of the next, and so on. Returns the number of bytes that were read.
 ///
 /// # Errors
-/// A tensor is missing or another, a block is not what was written, or a file cannot be read: then nothing may be done
-/// with what was read. [`Error::Stopped`] once `stop` is set.
+/// A tensor is missing or another, a block is in no copy what was written, or a file cannot be read: then nothing may be
+/// done with what was read. [`Error::Stopped`] once `stop` is set.
 pub fn restore(
-    checkpoint: &Checkpoint,
+    copies: &[Checkpoint],
     wanted: Vec<Wanted<'_>>,
     threads: usize,
     stop: &AtomicBool,
 ) -> Result<u64> {
-    let files = checkpoint.files().map(|(path, _)| {
-        let file = File::open(&path).map_err(|error| Error::file(&path, "open", error))?;
-        Ok((path, file))
-    });
-    let source = Source { files: files.collect::<Result<_>>()?, read: AtomicU64::new(0) };
+    let Some((first, others)) = copies.split_first() else {
+        return Err(Error::Misuse { what: "there is no checkpoint to read".to_owned() });
+    };
+    let mut wanted = wanted;
+    let (read, mut gaps) = read_from(first, &mut wanted, threads, stop, others.is_empty())?;
+    // The first in the order of the files, whichever thread was first.
+    gaps.sort_by_key(|gap| (gap.wanted, gap.rows));
+    if others.is_empty() && !gaps.is_empty() {
+        return Err(gaps.swap_remove(0).error);
+    }
+    let again = fill(&gaps, wanted);
+    if again.is_empty() { Ok(read) } else { Ok(read + restore(others, again, threads, stop)?) }
+}
+
+/// Whether copies, none of which has to be whole, have every block of every tensor between them: reads all of them.
+///
+/// # Errors
+/// As [`restore`].
+pub fn are_enough(copies: &[Checkpoint], threads: usize, stop: &AtomicBool) -> Result<()> {
+    let tensors = copies.first().map(|copy| copy.manifest.tensors.clone()).unwrap_or_default();
+    for (name, tensor) in tensors {
+        let Some(region) = tensor.whole() else { continue };
+        let mut into = vec![0; (region.elements() * tensor.dtype.bytes()) as usize];
+        restore(copies, vec![Wanted { name, tensor, region, into: &mut into }], threads, stop)?;
+    }
+    Ok(())
+}
+
+/// Rows of a wanted region that could not be read.
+struct Gap {
+    /// Which of those that are wanted.
+    wanted: usize,
+    rows: [u64; 2],
+    error: Error,
+}
+
+/// What is to be read for some gaps, sorted: each row once.
+fn fill<'a>(gaps: &[Gap], wanted: Vec<Wanted<'a>>) -> Vec<Wanted<'a>> {
+    let mut again = Vec::new();
+    for (number, whole) in wanted.into_iter().enumerate() {
+        let Wanted { name, tensor, region, into } = whole;
+        let row = (region.width() * tensor.dtype.bytes()) as usize;
+        let (mut rest, mut at) = (into, region.rows[0]);
+        let own = gaps.iter().filter(|gap| gap.wanted == number).map(|gap| gap.rows);
+        for [first, last] in merged(own) {
+            let _ = rest.split_off_mut(..(first - at) as usize * row);
+            let Some(into) = rest.split_off_mut(..(last - first) as usize * row) else { continue };
+            let region = Region { rows: [first, last], columns: region.columns };
+            again.push(Wanted { name: name.clone(), tensor: tensor.clone(), region, into });
+            at = last;
+        }
+    }
+    again
+}
+
+/// Ranges, sorted by where they begin, with those that overlap put together.
+fn merged(ranges: impl Iterator<Item = [u64; 2]>) -> Vec<[u64; 2]> {
+    let mut all: Vec<[u64; 2]> = Vec::new();
+    for [first, last] in ranges {
+        match all.last_mut() {
+            Some(before) if first <= before[1] => before[1] = before[1].max(last),
+            _ => all.push([first, last]),
+        }
+    }
+    all
+}
+
+/// Reads of one copy what can be read.
+fn read_from(
+    checkpoint: &Checkpoint,
+    wanted: &mut [Wanted<'_>],
+    threads: usize,
+    stop: &AtomicBool,
+    is_last: bool,
+) -> Result<(u64, Vec<Gap>)> {
+    let open =
+        |(name, _): (&str, &Header)| checkpoint.place.open(name).map_err(|error| error.to_string());
+    let source = Source {
+        files: checkpoint.files().map(open).collect(),
+        read: AtomicU64::new(0),
+        gaps: Mutex::default(),
+        is_last,
+    };
     let mut by_name: BTreeMap<&str, Vec<(usize, &Entry)>> = BTreeMap::new();
     for (file, header) in checkpoint.headers.iter().enumerate() {
         for entry in &header.entries {
@@ -109,29 +184,62 @@ pub fn restore(
         }
     }
     let mut tasks = Vec::new();
-    for wanted in wanted {
+    for (number, wanted) in wanted.iter_mut().enumerate() {
         checkpoint.check_tensor(&wanted.name, &wanted.tensor)?;
         let parts = by_name.get(wanted.name.as_str()).map_or(&[][..], Vec::as_slice);
-        add_tasks(&mut tasks, wanted, parts)?;
+        add_tasks(&mut tasks, (number, wanted), parts)?;
     }
-    run(tasks, &source, threads, stop)?;
-    Ok(source.read.into_inner())
+    match run(tasks, &source, threads, stop) {
+        // The first gap of the last copy is told by the caller.
+        Err(Error::Stopped) if is_last && !stop.load(Ordering::Relaxed) => {}
+        result => result?,
+    }
+    let gaps = source.gaps.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((source.read.into_inner(), gaps))
 }
 
 /// Something that one thread does by itself.
 enum Task<'a, 'b> {
     /// A stretch of a block goes to memory in one piece.
-    Stretch { file: usize, entry: &'a Entry, block: u64, from: usize, into: &'b mut [u8] },
+    Stretch { from: usize, block: Block<'a>, into: &'b mut [u8] },
     /// Rows of a part are cut, and go to rows of another width.
-    Rows { sources: Vec<(usize, &'a Entry)>, region: Region, into: &'b mut [u8] },
+    Rows { sources: Vec<(usize, &'a Entry)>, wanted: (usize, Region), into: &'b mut [u8] },
+}
+
+/// A block of a part, and what it is read for.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    file: usize,
+    entry: &'a Entry,
+    number: u64,
+    /// Which of those that are wanted, and its region.
+    wanted: (usize, Region),
+}
+
+impl Block<'_> {
+    fn bytes(&self) -> usize {
+        let [start, end] = self.entry.block(self.number);
+        (end - start) as usize
+    }
+
+    /// The rows of the wanted region that have something of it.
+    fn rows(&self) -> [u64; 2] {
+        let Region { rows: [first, _], .. } = self.entry.part.region;
+        let row = (self.entry.part.region.width() * self.entry.part.tensor.dtype.bytes()).max(1);
+        let [start, end] = self.entry.block(self.number);
+        let own = [first + start / row, first + end.div_ceil(row)];
+        let all = self.wanted.1.rows;
+        [own[0].max(all[0]), own[1].min(all[1])]
+    }
 }
 
 fn add_tasks<'a, 'b>(
     tasks: &mut Vec<Task<'a, 'b>>,
-    wanted: Wanted<'b>,
+    (number, wanted): (usize, &'b mut Wanted<'_>),
     parts: &[(usize, &'a Entry)],
 ) -> Result<()> {
     let Wanted { name, tensor, region, into } = wanted;
+    let wanted = (number, *region);
     let element = tensor.dtype.bytes();
     if into.len() as u64 != region.elements() * element {
         let what = format!("the memory for a part of {name} has another size than the part");
@@ -139,27 +247,27 @@ fn add_tasks<'a, 'b>(
     }
     let mut sources: Vec<(usize, &Entry)> = parts
         .iter()
-        .filter(|(_, entry)| entry.part.region.meet(&region).is_some())
+        .filter(|(_, entry)| entry.part.region.meet(region).is_some())
         .copied()
         .collect();
     sources.sort_by_key(|(_, entry)| entry.part.region.rows);
     if sources.iter().any(|(_, entry)| entry.part.region.columns != region.columns) {
-        tasks.push(Task::Rows { sources, region, into });
+        tasks.push(Task::Rows { sources, wanted, into });
         return Ok(());
     }
-    let mut rest = into;
+    let mut rest: &mut [u8] = into;
     for (file, entry) in sources {
-        let Some(both) = entry.part.region.meet(&region) else { continue };
+        let Some(both) = entry.part.region.meet(&wanted.1) else { continue };
         let row = both.width() * element;
         let [mut from, to] = both.rows.map(|at| (at - entry.part.region.rows[0]) * row);
         while from < to {
-            let block = from / entry.block_bytes;
-            let [start, end] = entry.block(block);
+            let block = Block { file, entry, number: from / entry.block_bytes, wanted };
+            let [start, end] = entry.block(block.number);
             let length = (end.min(to) - from) as usize;
             let Some(into) = rest.split_off_mut(..length) else {
                 return Err(Error::Misuse { what: format!("parts of {name} overlap") });
             };
-            tasks.push(Task::Stretch { file, entry, block, from: (from - start) as usize, into });
+            tasks.push(Task::Stretch { from: (from - start) as usize, block, into });
             from += length as u64;
         }
     }
@@ -202,49 +310,46 @@ fn run(tasks: Vec<Task<'_, '_>>, source: &Source, threads: usize, stop: &AtomicB
 }
 
 struct Source {
-    files: Vec<(PathBuf, File)>,
+    /// Or why they cannot be opened.
+    files: Vec<Result<Blob, String>>,
     read: AtomicU64,
+    gaps: Mutex<Vec<Gap>>,
+    /// Whether there is no other copy, so that the first gap ends it all.
+    is_last: bool,
 }
 
 impl Source {
     fn carry_out(&self, task: Task<'_, '_>, scratch: &mut Vec<u8>) -> Result<()> {
         match task {
-            Task::Stretch { file, entry, block, from, into } => {
-                let [start, end] = entry.block(block);
-                if into.len() as u64 == end - start {
-                    return self.read_block(file, entry, block, into);
+            Task::Stretch { from, block, into } => {
+                if into.len() == block.bytes() {
+                    return self.read_or_note(block, into).map(drop);
                 }
-                scratch.resize((end - start) as usize, 0);
-                self.read_block(file, entry, block, scratch)?;
-                into.copy_from_slice(&scratch[from..from + into.len()]);
+                scratch.resize(block.bytes(), 0);
+                if self.read_or_note(block, scratch)? {
+                    into.copy_from_slice(&scratch[from..from + into.len()]);
+                }
                 Ok(())
             }
-            Task::Rows { sources, region, into } => {
+            Task::Rows { sources, wanted, into } => {
                 for (file, entry) in sources {
-                    self.read_rows(file, entry, &region, into, scratch)?;
+                    for number in 0..entry.blocks() {
+                        self.read_rows(Block { file, entry, number, wanted }, into, scratch)?;
+                    }
                 }
                 Ok(())
             }
         }
     }
 
-    /// Reads what a part and `region` have in common into the memory of `region`.
-    fn read_rows(
-        &self,
-        file: usize,
-        entry: &Entry,
-        region: &Region,
-        into: &mut [u8],
-        scratch: &mut Vec<u8>,
-    ) -> Result<()> {
-        for block in 0..entry.blocks() {
-            let copies = copies(entry, block, region);
-            if copies.is_empty() {
-                continue;
-            }
-            let [start, end] = entry.block(block);
-            scratch.resize((end - start) as usize, 0);
-            self.read_block(file, entry, block, scratch)?;
+    /// Reads what a block and the wanted region have in common into the memory of that.
+    fn read_rows(&self, block: Block<'_>, into: &mut [u8], scratch: &mut Vec<u8>) -> Result<()> {
+        let copies = copies(block.entry, block.number, &block.wanted.1);
+        if copies.is_empty() {
+            return Ok(());
+        }
+        scratch.resize(block.bytes(), 0);
+        if self.read_or_note(block, scratch)? {
             for Copy { from, to, length } in copies {
                 into[to..to + length].copy_from_slice(&scratch[from..from + length]);
             }
@@ -252,13 +357,23 @@ impl Source {
         Ok(())
     }
 
+    /// Reads a block, or notes that it cannot be read.
+    fn read_or_note(&self, block: Block<'_>, into: &mut [u8]) -> Result<bool> {
+        let Err(error) = self.read_block(block, into) else { return Ok(true) };
+        let gap = Gap { wanted: block.wanted.0, rows: block.rows(), error };
+        self.gaps.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
+        if self.is_last { Err(Error::Stopped) } else { Ok(false) }
+    }
+
     /// Reads a whole block and compares it with its hash.
-    fn read_block(&self, file: usize, entry: &Entry, block: u64, into: &mut [u8]) -> Result<()> {
-        let (path, file) = &self.files[file];
-        let offset = entry.offset + entry.block(block)[0];
-        file.read_exact_at(into, offset).map_err(|error| Error::file(path, "read", error))?;
+    fn read_block(&self, block: Block<'_>, into: &mut [u8]) -> Result<()> {
+        let Block { file, entry, number, .. } = block;
+        let unreadable = |what: &String| Error::Unreadable { what: what.clone() };
+        let blob = self.files[file].as_ref().map_err(unreadable)?;
+        let offset = entry.offset + entry.block(number)[0];
+        blob.read_at(into, offset)?;
         self.read.fetch_add(into.len() as u64, Ordering::Relaxed);
-        if Hash::of(into) == entry.hashes[block as usize] {
+        if Hash::of(into) == entry.hashes[number as usize] {
             return Ok(());
         }
         let what = format!(
@@ -266,7 +381,7 @@ impl Source {
             into.len(),
             entry.part.name
         );
-        Err(Error::corrupt(path, what))
+        Err(Error::corrupt(&blob.path, what))
     }
 }
 

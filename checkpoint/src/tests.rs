@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -84,20 +86,23 @@ fn shares(tensors: &[Tensor], cut: Cut, ranks: usize) -> Vec<Vec<(Part, Vec<u8>)
     shares
 }
 
+/// Writes the file of one rank.
+fn write(staged: &Staged, name: &str, share: &[(Part, Vec<u8>)]) -> FileFacts {
+    let parts = share.iter().map(|(part, _)| part.clone()).collect();
+    let image = Image::new(ShardPlan::with_blocks(parts, SMALL).unwrap(), 2).unwrap();
+    let contents: Vec<&[u8]> = share.iter().map(|(_, content)| content.as_slice()).collect();
+    let target = vec![(staged.place().clone(), name.to_owned())];
+    let writer = ShardWriter::start(target, image, &contents, 2, &Arc::new(never())).unwrap();
+    writer.next(Duration::from_secs(60)).unwrap().0.unwrap()
+}
+
 fn save(folder: &Path, step: u64, shares: &[Vec<(Part, Vec<u8>)>]) -> PathBuf {
-    let staged = Staged::begin(folder, step, "test").unwrap();
+    let staged = Staged::begin(&folder.into(), step, "test").unwrap();
     let files = shares.iter().enumerate().map(|(rank, share)| {
-        let parts = share.iter().map(|(part, _)| part.clone()).collect();
-        let plan = ShardPlan::with_blocks(parts, SMALL).unwrap();
-        let mut staging = Staging::new(plan.bytes(), 2).unwrap();
-        for (place, (_, content)) in plan.places(&mut staging).unwrap().into_iter().zip(share) {
-            place.copy_from_slice(content);
-        }
-        let name = shard_name(rank as u64);
-        write_shard(staged.path(), &name, &plan, &mut staging, 2, &never()).unwrap()
+        write(&staged, &shard_name(staged.place(), rank as u64, "test-1"), share)
     });
     let files = files.collect();
-    staged.commit(json!({"run": "test"}), files).unwrap()
+    staged.commit(json!({"run": "test"}), files).unwrap().folder().unwrap().to_owned()
 }
 
 /// Reads regions of tensors.
@@ -111,7 +116,7 @@ fn load(path: &Path, parts: &[Part]) -> Result<(Vec<Vec<u8>>, u64)> {
         region: part.region,
         into,
     });
-    let read = restore(&checkpoint, wanted.collect(), 3, &never())?;
+    let read = restore(&[checkpoint], wanted.collect(), 3, &never())?;
     Ok((memory, read))
 }
 
@@ -163,9 +168,82 @@ proptest! {
         let contents: Vec<Vec<u8>> = tensors.iter().map(|tensor| tensor.content.clone()).collect();
         prop_assert_eq!(&all, &contents);
         prop_assert_eq!(read, contents.iter().map(|content| content.len() as u64).sum::<u64>());
-        let found = verify(&path, 2, &never(), &|_| {}).unwrap();
+        let found = verify(&(&path).into(), 2, &never(), &|_| {}).unwrap();
         prop_assert_eq!(found.bad, []);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Copies of several meshes, each damaged in one byte, are one whole if no two are damaged in the same rows.
+    #[test]
+    fn what_is_wrong_in_one_copy_is_taken_of_another(
+        cuts in proptest::collection::vec(cut(), 2..4),
+        wanted in cut(),
+        damages in proptest::collection::vec((any::<usize>(), 0..3_u8), 3),
+    ) {
+        let tensors = few();
+        let folder = tempfile::tempdir().unwrap();
+        let mut copies = Vec::new();
+        for (number, cut) in cuts.iter().enumerate() {
+            let shares = shares(&tensors, *cut, (cut.rows * cut.columns) as usize);
+            copies.push(save(&folder.path().join(number.to_string()), 5, &shares));
+        }
+        // The last copy is whole; of the others a byte, a file's end or a file is missing.
+        for (path, (place, kind)) in copies[..copies.len() - 1].iter().zip(damages) {
+            let files = names(path);
+            let file = &files[1 + place % (files.len() - 1)];
+            let mut content = fs::read(file).unwrap();
+            let data = content.len() - 4096;
+            if data == 0 {
+                continue;
+            }
+            let at = 4096 + place % data;
+            match kind {
+                0 => content[at] ^= 1,
+                1 => content[at..].fill(0xee),
+                // Found when its header is read, which is before this.
+                _ => content[4096..].fill(0xee),
+            }
+            fs::write(file, content).unwrap();
+        }
+        let copies: Vec<Checkpoint> = copies.iter().map(|path| open(path).unwrap()).collect();
+        are_enough(&copies, 2, &never()).unwrap();
+        for share in shares(&tensors, wanted, (wanted.rows * wanted.columns) as usize) {
+            for (part, content) in share {
+                let mut into = vec![0xaa; content.len()];
+                let (name, tensor, region) = (part.name, part.tensor, part.region);
+                let wanted = vec![Wanted { name, tensor, region, into: &mut into }];
+                restore(&copies, wanted, 2, &never()).unwrap();
+                prop_assert_eq!(into, content);
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_that_lack_the_same_block_are_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = Cut { rows: 2, columns: 1 };
+    let save = |name: &str| save(&folder.path().join(name), 5, &shares(&few(), cut, 2));
+    let copies = [save("a"), save("b")];
+    let flip = |path: &Path, file: usize, at: usize| {
+        let mut content = fs::read(&names(path)[file]).unwrap();
+        content[at] ^= 1;
+        fs::write(&names(path)[file], content).unwrap();
+    };
+    let check = || {
+        let copies: Vec<Checkpoint> = copies.iter().map(|path| open(path).unwrap()).collect();
+        are_enough(&copies, 2, &never())
+    };
+    flip(&copies[0], 1, 4096);
+    flip(&copies[0], 2, 4096);
+    flip(&copies[1], 1, 4096 + 40);
+    check().unwrap();
+    flip(&copies[1], 1, 4096);
+    let error = check().unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
 /// A small checkpoint of two ranks.
@@ -177,7 +255,7 @@ fn small() -> (tempfile::TempDir, PathBuf) {
 
 /// Whether checking, and loading, find that something is wrong.
 fn is_found(path: &Path) -> [bool; 2] {
-    let checked = verify(path, 1, &never(), &|_| {}).unwrap();
+    let checked = verify(&path.into(), 1, &never(), &|_| {}).unwrap();
     [!checked.bad.is_empty(), load(path, &whole(&few())).is_err()]
 }
 
@@ -235,7 +313,7 @@ fn a_file_that_is_cut_off_missing_or_another_is_loaded() {
     // What is beside them is reported and harmless.
     fs::write(path.join("notes.txt"), "mine").unwrap();
     assert_eq!(is_found(&path), [false, false]);
-    let found = verify(&path, 1, &never(), &|_| {}).unwrap();
+    let found = verify(&(&path).into(), 1, &never(), &|_| {}).unwrap();
     assert_eq!(found.extra, [path.join("notes.txt")]);
 }
 
@@ -266,18 +344,15 @@ fn files_of_two_saves_are_mixed() {
 fn a_checkpoint_without_a_part_of_a_tensor_is_committed() {
     let folder = tempfile::tempdir().unwrap();
     let all = shares(&few(), Cut { rows: 2, columns: 1 }, 2);
-    let staged = Staged::begin(folder.path(), 5, "test").unwrap();
-    let parts = all[0].iter().map(|(part, _)| part.clone()).collect();
-    let plan = ShardPlan::with_blocks(parts, SMALL).unwrap();
-    let mut staging = Staging::new(plan.bytes(), 1).unwrap();
-    let facts =
-        write_shard(staged.path(), &shard_name(0), &plan, &mut staging, 1, &never()).unwrap();
+    let staged = Staged::begin(&folder.path().into(), 5, "test").unwrap();
+    let facts = write(&staged, "rank-00000.safetensors", &all[0]);
     // Twice the same part is no better.
-    let twice = FileFacts { name: shard_name(1), ..facts.clone() };
-    fs::copy(staged.path().join(&facts.name), staged.path().join(&twice.name)).unwrap();
+    let twice = FileFacts { name: "rank-00001.safetensors".to_owned(), ..facts.clone() };
+    let path = staged.place().folder().unwrap();
+    fs::copy(path.join(&facts.name), path.join(&twice.name)).unwrap();
     let error = staged.commit(json!({}), vec![facts, twice]).unwrap_err();
     assert!(matches!(error, Error::Lacks { .. }), "{error}");
-    assert!(list(folder.path()).unwrap().is_empty());
+    assert!(list(&folder.path().into()).unwrap().is_empty());
 }
 
 #[test]
@@ -286,7 +361,7 @@ fn a_checkpoint_is_written_over() {
     let tensors = few();
     let path = save(folder.path(), 5, &shares(&tensors, Cut { rows: 1, columns: 1 }, 1));
     let before: Vec<Vec<u8>> = names(&path).iter().map(|name| fs::read(name).unwrap()).collect();
-    let error = Staged::begin(folder.path(), 5, "test").unwrap_err();
+    let error = Staged::begin(&folder.path().into(), 5, "test").unwrap_err();
     assert!(matches!(error, Error::Exists { .. }), "{error}");
     let after: Vec<Vec<u8>> = names(&path).iter().map(|name| fs::read(name).unwrap()).collect();
     assert_eq!(before, after);
@@ -313,11 +388,12 @@ fn only_checkpoints_are_listed_and_only_own_attempts_removed() {
         fs::write(folder.path().join(name).join("file"), "mine").unwrap();
     }
     fs::write(folder.path().join("step-00000013"), "a file").unwrap();
-    drop(Staged::begin(folder.path(), 11, "test").unwrap());
-    let steps: Vec<u64> = list(folder.path()).unwrap().iter().map(|found| found.step).collect();
+    drop(Staged::begin(&folder.path().into(), 11, "test").unwrap());
+    let steps: Vec<u64> =
+        list(&folder.path().into()).unwrap().iter().map(|found| found.step).collect();
     assert_eq!(steps, [9, 10, 100, 1000]);
-    assert_eq!(remove_abandoned(folder.path(), "test").unwrap(), 1);
-    assert_eq!(remove_abandoned(folder.path(), "test").unwrap(), 0);
+    assert_eq!(remove_abandoned(&folder.path().into(), "test").unwrap(), 1);
+    assert_eq!(remove_abandoned(&folder.path().into(), "test").unwrap(), 0);
     for name in strangers {
         assert_eq!(fs::read(folder.path().join(name).join("file")).unwrap(), b"mine", "{name}");
     }
@@ -355,17 +431,71 @@ fn a_stop_is_noticed() {
     let region = tensor.facts.whole().unwrap();
     let (name, facts) = (tensor.name.clone(), tensor.facts.clone());
     let wanted = vec![Wanted { name, tensor: facts, region, into: &mut into }];
-    assert!(matches!(restore(&checkpoint, wanted, 2, &stop), Err(Error::Stopped)));
-    assert!(matches!(verify(&path, 2, &stop, &|_| {}), Err(Error::Stopped)));
+    assert!(matches!(restore(&[checkpoint], wanted, 2, &stop), Err(Error::Stopped)));
+    assert!(matches!(verify(&(&path).into(), 2, &stop, &|_| {}), Err(Error::Stopped)));
 }
 
 #[test]
 fn a_folder_that_cannot_be_used_is_found_at_the_first_save() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
-    let error = probe(&folder.path().join("file/checkpoints")).unwrap_err().to_string();
+    let error = probe(&folder.path().join("file/checkpoints").into()).unwrap_err().to_string();
     assert!(error.contains("file/checkpoints: cannot make this folder"), "{error}");
     let new = folder.path().join("a/b");
-    probe(&new).unwrap();
+    probe(&(&new).into()).unwrap();
     assert_eq!(fs::read_dir(&new).unwrap().count(), 0);
+}
+
+#[test]
+fn every_kind_of_place_keeps_the_same_laws() {
+    let folder = tempfile::tempdir().unwrap();
+    conformance::check(&folder.path().join("there").into());
+    let fake = titan_objects::fake::Fake::start();
+    for address in ["gs://bucket/runs/a", "s3://bucket/runs/b"] {
+        let (store, address) = fake.store(address, titan_objects::fake::PATIENT);
+        conformance::check(&Place::Objects(Prefix::of(&store, &address)));
+    }
+    assert_eq!(fake.uploads(), 0);
+}
+
+#[test]
+fn a_store_with_faults_gets_the_same_checkpoint() {
+    use titan_objects::fake::{Fake, Fault, On, PATIENT};
+    let fake = Fake::start();
+    for address in ["gs://bucket/runs/a", "s3://bucket/runs/b"] {
+        let (store, address) = fake.store(address, PATIENT);
+        for (on, fault, times) in [
+            (On::Part, Fault::Status(503, ""), 2),
+            (On::Part, Fault::ResetAfter(1 << 20), 2),
+            (On::Part, Fault::LoseAnswer, 2),
+            (On::Complete, Fault::LoseAnswer, 1),
+            (On::Put, Fault::LoseAnswer, 2),
+            (On::Get, Fault::Status(503, ""), 2),
+            (On::Get, Fault::CutAfter(1000), 2),
+            (On::List, Fault::Status(500, ""), 1),
+        ] {
+            fake.fault(on, fault, times);
+        }
+        conformance::check(&Place::Objects(Prefix::of(&store, &address)));
+        fake.heal();
+    }
+    assert_eq!(fake.uploads(), 0);
+}
+
+#[test]
+fn a_store_without_an_answer_gets_no_checkpoint() {
+    use titan_objects::fake::{Fake, Fault, HASTY, On};
+    let fake = Fake::start();
+    let (store, address) = fake.store("gs://bucket/runs", HASTY);
+    let place = Place::Objects(Prefix::of(&store, &address));
+    let shares = shares(&few(), Cut { rows: 1, columns: 1 }, 1);
+    let staged = Staged::begin(&place, 5, "test").unwrap();
+    let facts = write(&staged, "rank-00000.test-1.safetensors", &shares[0]);
+    fake.fault(On::Put, Fault::ResetAfter(10), 99);
+    let error = staged.commit(json!({}), vec![facts]).unwrap_err();
+    assert!(error.to_string().contains("the connection to the store at"), "{error}");
+    fake.heal();
+    assert_eq!(list(&place).unwrap(), []);
+    assert_eq!(remove_abandoned(&place, "test").unwrap(), 1);
+    assert_eq!(fake.keys(), [""; 0]);
 }

@@ -1,8 +1,6 @@
 //! Checking every byte of a checkpoint.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +9,8 @@ use std::thread;
 use serde::Serialize;
 
 use crate::header::Entry;
-use crate::{Checkpoint, Error, Hash, MANIFEST, Result};
+use crate::place::Blob;
+use crate::{Checkpoint, Error, Hash, MANIFEST, Place, Result};
 
 /// A part of a checkpoint that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -42,27 +41,27 @@ pub struct Findings {
 /// # Errors
 /// [`Error::Stopped`] once `stop` is set. Everything else is a finding.
 pub fn verify(
-    folder: &Path,
+    place: &Place,
     threads: usize,
     stop: &AtomicBool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Findings> {
     let mut findings = Findings::default();
-    let checkpoint = match crate::open(folder) {
+    let checkpoint = match crate::open(place) {
         Ok(checkpoint) => checkpoint,
         Err(error) => {
             // Its text names the file.
             let what = error.to_string();
-            findings.bad.push(BadPart { path: folder.to_owned(), offset: None, what });
+            findings.bad.push(BadPart { path: place.path(), offset: None, what });
             return Ok(findings);
         }
     };
     let check = Check { stop, progress, bytes: AtomicU64::new(0), bad: Mutex::default() };
-    for (path, header) in checkpoint.files() {
+    for (name, header) in checkpoint.files() {
         findings.files += 1;
-        match File::open(&path) {
-            Ok(file) => check.file(&path, &file, &header.entries, threads),
-            Err(error) => check.add(&path, None, format!("cannot be opened: {error}")),
+        match place.open(name) {
+            Ok(blob) => check.file(&blob, &header.entries, threads),
+            Err(error) => check.add(&place.join(name).path(), None, error.to_string()),
         }
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
@@ -90,7 +89,7 @@ impl Check<'_> {
         bad.push(BadPart { path: path.to_owned(), offset, what });
     }
 
-    fn file(&self, path: &Path, file: &File, entries: &[Entry], threads: usize) {
+    fn file(&self, blob: &Blob, entries: &[Entry], threads: usize) {
         let blocks =
             entries.iter().flat_map(|entry| (0..entry.blocks()).map(move |block| (entry, block)));
         let todo = Mutex::new(blocks);
@@ -102,7 +101,7 @@ impl Check<'_> {
                 if self.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                self.block(path, file, entry, block, &mut content);
+                self.block(blob, entry, block, &mut content);
             }
         };
         thread::scope(|scope| {
@@ -112,12 +111,13 @@ impl Check<'_> {
         });
     }
 
-    fn block(&self, path: &Path, file: &File, entry: &Entry, block: u64, content: &mut Vec<u8>) {
+    fn block(&self, blob: &Blob, entry: &Entry, block: u64, content: &mut Vec<u8>) {
         let [start, end] = entry.block(block);
         let offset = entry.offset + start;
         content.resize((end - start) as usize, 0);
-        if let Err(error) = file.read_exact_at(content, offset) {
-            self.add(path, Some(offset), format!("cannot be read: {error}"));
+        let path = &blob.path;
+        if let Err(error) = blob.read_at(content, offset) {
+            self.add(path, Some(offset), error.to_string());
         } else if Hash::of(content) != entry.hashes[block as usize] {
             let what = format!(
                 "the {} bytes from here on, of {}, are not what was written",
@@ -135,10 +135,8 @@ impl Check<'_> {
 fn extra(checkpoint: &Checkpoint) -> Vec<PathBuf> {
     let own = checkpoint.manifest().files.iter().map(|file| file.name.as_str());
     let own: BTreeSet<&str> = own.chain([MANIFEST]).collect();
-    let entries = fs::read_dir(checkpoint.folder()).into_iter().flatten().flatten();
-    let others =
-        entries.filter(|entry| entry.file_name().to_str().is_none_or(|name| !own.contains(name)));
-    let mut extra: Vec<PathBuf> = others.map(|entry| entry.path()).collect();
-    extra.sort();
-    extra
+    let place = checkpoint.place();
+    let names = place.names().unwrap_or_default();
+    let others = names.iter().filter(|name| !own.contains(name.as_str()));
+    others.map(|name| place.join(name).path()).collect()
 }

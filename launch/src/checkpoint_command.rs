@@ -1,19 +1,23 @@
 //! `titan-tpu checkpoint`: what is there, what is in it, and whether it is sound.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use titan_checkpoint::{
-    Error, Findings, Found, MANIFEST, Manifest, StepName, TensorFacts, list, open, verify,
+    Error, Findings, Found, MANIFEST, Manifest, Place, StepName, TensorFacts, list, open, verify,
 };
+
+use titan_recipes::{Overrides, Purpose};
+use titan_trainer::saver::Tier;
 
 use crate::cli::{CheckpointCommand, CheckpointPathArgs};
 use crate::console::{Console, Style, print_document};
 use crate::data::cores;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::train::signals;
+use crate::train::run_dir::{History, RunDir};
+use crate::train::{keeping, signals};
 use crate::words;
 
 /// Runs the command.
@@ -25,32 +29,69 @@ pub(crate) fn run(command: &CheckpointCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// The checkpoints that a path stands for: one, those in a folder, or those of a run.
-fn found_at(path: &Path) -> Result<Vec<Found>, Failure> {
+/// A checkpoint, and the tier that it is in.
+struct Listing {
+    tier: Tier,
+    found: Found,
+}
+
+/// The checkpoints that a path stands for: one, those in a folder or below an address, or those of a run, in all tiers.
+fn found_at(path: &Path) -> Result<Vec<Listing>, Failure> {
     let failed = |error: Error| Failure::new(Exit::Usage, error.to_string());
-    let name = path.file_name().unwrap_or_default();
-    if path.join(MANIFEST).is_file() || (path.is_dir() && StepName::parse(name).is_some()) {
-        let step = StepName::parse(name).map_or(0, |name| name.0);
-        return Ok(vec![Found { step, path: path.to_owned() }]);
+    let place = match path.to_str() {
+        Some(text) => Place::parse(text).map_err(failed)?,
+        None => path.into(),
+    };
+    let persistent = |found| Listing { tier: Tier::Persistent, found };
+    let name = StepName::parse(place.name().as_ref());
+    let is_folder = path.is_dir();
+    if place.has(MANIFEST).map_err(failed)? || (is_folder && name.is_some()) {
+        let step = name.map_or(0, |name| name.0);
+        return Ok(vec![persistent(Found { step, place })]);
     }
-    if !path.is_dir() {
+    if place.folder().is_some() && !is_folder {
         return Err(Failure::new(
             Exit::Usage,
             format!("{}: there is no such folder", path.display()),
         )
-        .help("name a checkpoint, a folder of checkpoints, or a run directory"));
+        .help(NAMES));
     }
-    let own = list(path).map_err(failed)?;
-    if own.is_empty() { list(&path.join("checkpoints")).map_err(failed) } else { Ok(own) }
+    if let Some(of_run) = of_run(path)? {
+        return Ok(of_run);
+    }
+    let own = list(&place).map_err(failed)?;
+    let own = if own.is_empty() { list(&place.join("checkpoints")).map_err(failed)? } else { own };
+    Ok(own.into_iter().map(persistent).collect())
+}
+
+/// What can be named.
+const NAMES: &str = "name a checkpoint, a folder of checkpoints, their address, or a run directory";
+
+/// The checkpoints of the run that a directory belongs to, if it belongs to one, by step.
+fn of_run(path: &Path) -> Result<Option<Vec<Listing>>, Failure> {
+    let Some(recipe) = RunDir::recipe(path) else { return Ok(None) };
+    let Ok(loaded) = titan_recipes::load(&recipe, &Overrides::default(), Purpose::Plan) else {
+        return Ok(None);
+    };
+    let Some(checkpoint) = &loaded.recipe.checkpoint else { return Ok(None) };
+    let local = History::read(path).and_then(|run| keeping::local_place(checkpoint, &run.id));
+    let persistent = keeping::place(checkpoint, Some(path))?;
+    let places = local.map(|place| (Tier::Local, place)).into_iter();
+    let mut all = Vec::new();
+    for (tier, place) in places.chain(persistent.map(|place| (Tier::Persistent, place))) {
+        let found = list(&place).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+        all.extend(found.into_iter().map(|found| Listing { tier, found }));
+    }
+    all.sort_by_key(|listing| listing.found.step);
+    Ok(Some(all))
 }
 
 /// The same, where there must be one.
 fn some_at(path: &Path) -> Result<Vec<Found>, Failure> {
-    let found = found_at(path)?;
+    let found: Vec<Found> = found_at(path)?.into_iter().map(|listing| listing.found).collect();
     if found.is_empty() {
         let text = format!("{}: there is no checkpoint in this folder", path.display());
-        return Err(Failure::new(Exit::NoCheckpoint, text)
-            .help("name a checkpoint, a folder of checkpoints, or a run directory"));
+        return Err(Failure::new(Exit::NoCheckpoint, text).help(NAMES));
     }
     Ok(found)
 }
@@ -63,22 +104,21 @@ struct Listed {
     committed: bool,
     /// Whether every byte was checked: by this command, it never is.
     verified: bool,
-    tier: &'static str,
+    tier: Tier,
     bytes: u64,
-    path: PathBuf,
+    path: Place,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
 
 impl Listed {
-    fn of(found: Found) -> Self {
-        let Found { step, path } = found;
+    fn of(Listing { tier, found: Found { step, place: path } }: Listing) -> Self {
         let (bytes, why) = match open(&path) {
             Ok(checkpoint) => (checkpoint.manifest().bytes(), None),
             Err(error) => (0, Some(error.to_string())),
         };
         let committed = why.is_none();
-        Self { step, committed, verified: false, tier: "persistent", bytes, path, why }
+        Self { step, committed, verified: false, tier, bytes, path, why }
     }
 }
 
@@ -95,10 +135,11 @@ fn ls(args: &CheckpointPathArgs) -> Result<Exit, Failure> {
     }
     let line = |listed: &Listed| match &listed.why {
         None => format!(
-            "step {:>10}  {:>12} MB  {}\n",
+            "step {:>10}  {:>12} MB  {}{}\n",
             listed.step,
             words::grouped(listed.bytes.div_ceil(1_000_000)),
-            listed.path.display()
+            if listed.tier == Tier::Local { "(local) " } else { "" },
+            listed.path,
         ),
         Some(why) => format!("step {:>10}  unusable: {why}\n", listed.step),
     };
@@ -108,7 +149,7 @@ fn ls(args: &CheckpointPathArgs) -> Result<Exit, Failure> {
 /// What `show --json` prints.
 #[derive(Serialize)]
 struct Shown<'a> {
-    path: &'a Path,
+    path: &'a Place,
     #[serde(flatten)]
     manifest: &'a Manifest,
     parameters: u64,
@@ -118,16 +159,16 @@ fn show(args: &CheckpointPathArgs) -> Result<Exit, Failure> {
     for path in &args.paths {
         // Of several, the newest.
         let Some(found) = some_at(path)?.pop() else { continue };
-        let checkpoint = open(&found.path).map_err(|error| unusable(&error))?;
+        let checkpoint = open(&found.place).map_err(|error| unusable(&error))?;
         let manifest = checkpoint.manifest();
         let is_weight = |(name, _): &(&String, &TensorFacts)| !is_memory(name);
         let elements = |(_, facts): (&String, &TensorFacts)| facts.shape.iter().product::<u64>();
         let parameters = manifest.tensors.iter().filter(is_weight).map(elements).sum();
         if args.json {
-            print_json(&Shown { path: &found.path, manifest, parameters })?;
+            print_json(&Shown { path: &found.place, manifest, parameters })?;
             continue;
         }
-        print_document(&in_words(&found.path, manifest, parameters))?;
+        print_document(&in_words(&found.place, manifest, parameters))?;
     }
     Ok(Exit::Done)
 }
@@ -137,7 +178,7 @@ fn is_memory(name: &str) -> bool {
     name.starts_with("optimizer.") || name == "experts.balance"
 }
 
-fn in_words(path: &Path, manifest: &Manifest, parameters: u64) -> String {
+fn in_words(path: &Place, manifest: &Manifest, parameters: u64) -> String {
     let run = &manifest.run;
     let text = |value: &serde_json::Value| match value {
         serde_json::Value::String(text) => text.clone(),
@@ -145,7 +186,7 @@ fn in_words(path: &Path, manifest: &Manifest, parameters: u64) -> String {
     };
     let mut out = format!(
         "{}\n  step {} of the run {} (start {}), written by titan-tpu {} on {}\n  {} in {}, {} MB, {} parameters\n",
-        path.display(),
+        path,
         manifest.step,
         text(&run["id"]),
         text(&run["attempt"]),
@@ -171,7 +212,7 @@ fn in_words(path: &Path, manifest: &Manifest, parameters: u64) -> String {
 /// What `verify --json` prints for each checkpoint.
 #[derive(Serialize)]
 struct Verified<'a> {
-    path: &'a Path,
+    path: &'a Place,
     step: u64,
     ok: bool,
     #[serde(flatten)]
@@ -196,17 +237,17 @@ fn verify_one(
     console: &Console,
     stop: &AtomicBool,
 ) -> Result<bool, Failure> {
-    let name = found.path.display();
+    let name = &found.place;
     let progress = |bytes: u64| {
         console.progress(format!("{name}: {} MB read", words::grouped(bytes / 1_000_000)), None);
     };
-    let findings = verify(&found.path, cores(), stop, &progress)
+    let findings = verify(&found.place, found.place.reading_threads(cores()), stop, &progress)
         .map_err(|_| Failure::new(Exit::Stopped, "stopped before everything was checked"))?;
     console.clear();
     console.flush();
     let ok = findings.bad.is_empty();
     if json {
-        print_json(&Verified { path: &found.path, step: found.step, ok, findings })?;
+        print_json(&Verified { path: &found.place, step: found.step, ok, findings })?;
         return Ok(ok);
     }
     let faults = words::plural(findings.bad.len() as u64, "fault");

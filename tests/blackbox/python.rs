@@ -19,7 +19,7 @@ const ENGINE: Duration = Duration::from_secs(1500);
 const RECIPES: Duration = Duration::from_secs(300);
 
 /// A Python with the engine's own packages and those of `tests/requirements.txt` on top, made once.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let bench = Bench::new();
     let done = bench.start(&["setup", "--json"]).wait_for(INSTALL).expect(0);
     let lines = json_lines(&done.stdout);

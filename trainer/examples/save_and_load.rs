@@ -13,12 +13,13 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Instant;
 
+use memmap2::MmapMut;
 use rustix::fs::{Advice, OFlags, fadvise};
 use serde_json::{Value, json};
-use titan_checkpoint::{Dtype, Part, Region, Staged, Staging, TensorFacts, Wanted, open, restore};
+use titan_checkpoint::{Dtype, Part, Region, Staged, TensorFacts, Wanted, open, restore};
 use titan_trainer::engine::{Engine, Evaluation, StatePart, StateWork, StepInput, StepOutput};
 use titan_trainer::failure::{Failure, FailureClass};
-use titan_trainer::saver::{RankSaved, SaveSpec, Saver};
+use titan_trainer::saver::{RankSaved, SaveOutcome, SaveSpec, Saver, Tier};
 
 const TENSORS: u64 = 32;
 const WIDTH: u64 = 4096;
@@ -97,22 +98,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (threads, rank, world) = (threads.parse()?, rank.parse()?, world.parse()?);
     let mut engine = Large::new(bytes.parse()?, rank, world);
     std::fs::create_dir_all(folder)?;
-    let spec = SaveSpec { folder: folder.to_owned(), writer: WRITER.to_owned() };
+    let (persistent, writer) = (folder.into(), WRITER.to_owned());
+    let spec = SaveSpec { persistent, local: None, writer, attempt: 1, timeout_seconds: 600 };
     let mut saver = Saver::new(spec, rank, threads, None);
     let mut saves = Vec::new();
     let mut last = None;
     for step in 1..=3 {
         let began = Instant::now();
-        saver.save(&mut engine, step)?;
-        let saved = saver.finish()?.ok_or("no save")?;
+        saver.save(&mut engine, step, &[Tier::Persistent])?;
+        let Some(SaveOutcome::Saved(saved)) = saver.finish()?.pop() else {
+            return Err("no save".into());
+        };
         saves.push(json!({
             "blocked_seconds": saved.blocked_seconds,
             "seconds": began.elapsed().as_secs_f64(),
         }));
         if world == 1 {
             let began = Instant::now();
-            let staged = Staged::adopt(folder, step, WRITER)?;
+            let staged = Staged::adopt(&folder.into(), step, WRITER)?;
             let path = staged.commit(json!({}), vec![saved.file.clone()])?;
+            let path = path.folder().ok_or("no folder")?.to_owned();
             saves[step as usize - 1]["commit_seconds"] = began.elapsed().as_secs_f64().into();
             last = Some((path, saved));
         }
@@ -159,8 +164,9 @@ fn copy(engine: &Large, threads: usize) -> Result<f64, Box<dyn Error>> {
 /// The best time to write so many bytes past the page cache and to have them on the disk: what a save is bound by.
 fn direct_write(folder: &Path, bytes: u64, rank: u64) -> Result<f64, Box<dyn Error>> {
     const SPAN: u64 = 16 << 20;
-    // The only way to memory that begins at a page; its content does not matter.
-    let memory = Staging::new(SPAN, 1)?;
+    // Anonymous memory begins at a page; its content does not matter, but it must be there.
+    let mut memory = MmapMut::map_anon(SPAN as usize)?;
+    memory.fill(1);
     let path = folder.join(format!("direct-{rank}"));
     let mut best = f64::INFINITY;
     for _ in 0..3 {
@@ -171,7 +177,7 @@ fn direct_write(folder: &Path, bytes: u64, rank: u64) -> Result<f64, Box<dyn Err
         let began = Instant::now();
         for offset in (0..bytes).step_by(SPAN as usize) {
             let length = SPAN.min((bytes - offset).next_multiple_of(4096));
-            file.write_all_at(memory.page_aligned(length as usize), offset)?;
+            file.write_all_at(&memory[..length as usize], offset)?;
         }
         file.sync_data()?;
         best = best.min(began.elapsed().as_secs_f64());
@@ -201,7 +207,7 @@ fn load(
             region: part.region,
             into: memory,
         });
-        restore(&checkpoint, wanted.collect(), threads, &AtomicBool::new(false))?;
+        restore(&[checkpoint], wanted.collect(), threads, &AtomicBool::new(false))?;
         times.push(began.elapsed().as_secs_f64());
     }
     // The first one brings the file into the page cache.

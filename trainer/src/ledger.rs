@@ -11,6 +11,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::saver::Tier;
+
 /// Version of the format of a line.
 pub const VERSION: u32 = 1;
 
@@ -78,6 +80,8 @@ pub enum Event {
     },
     /// There is a new checkpoint.
     CheckpointSaved {
+        /// Where.
+        tier: Tier,
         /// The step after which it was saved.
         step: u64,
         /// Bytes of its files.
@@ -90,6 +94,13 @@ pub enum Event {
         commit_seconds: f64,
         /// Steps whose checkpoints were removed because they are old.
         removed: Vec<u64>,
+    },
+    /// The local tier did not take a checkpoint.
+    LocalCheckpointLost {
+        /// The step after which it was to be saved.
+        step: u64,
+        /// Why.
+        why: String,
     },
     /// The launcher was asked to stop.
     StopRequested {

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::ExpertLoad;
 use crate::failure::Failure;
-use crate::saver::RankSaved;
+use crate::saver::SaveOutcome;
 use crate::spec::RunSpec;
 
 /// Changes whenever a message changes its meaning. Launcher and native module are built together, so a
 /// difference means that files of two versions were mixed.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The environment variable that names the launcher's process id to the worker host.
 pub const LAUNCHER_PID: &str = "TITAN_LAUNCHER_PID";
@@ -136,8 +136,8 @@ pub enum RankMessage {
     Step(RankStep),
     /// A validation is done.
     Validation(RankValidation),
-    /// The rank's part of a checkpoint is on the disk.
-    Saved(RankSaved),
+    /// The rank's part of a checkpoint is on the disk, or is not in the local tier.
+    Saved(SaveOutcome),
     /// The rank is done and will exit with 0.
     Finished {
         /// Why.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::saver::Tier;
+
 /// How often checkpoints are saved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -17,6 +19,25 @@ pub enum SaveInterval {
         /// Mean time between failures of the whole run.
         mtbf_seconds: f64,
     },
+}
+
+/// When checkpoints are saved, and to which tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavePlan {
+    /// How often to the persistent tier.
+    pub interval: SaveInterval,
+    /// After each step that this divides to the local tier.
+    pub local_steps: Option<u64>,
+}
+
+impl SavePlan {
+    /// The tiers that all ranks know by themselves to be due after `step`; the last step is always saved.
+    pub fn due_after(&self, step: u64, is_last: bool) -> Vec<Tier> {
+        let is_local = self.local_steps.is_some_and(|steps| step.is_multiple_of(steps)) && !is_last;
+        let is_persistent = self.interval.is_due_after(step) || is_last;
+        let due = [(Tier::Local, is_local), (Tier::Persistent, is_persistent)];
+        due.into_iter().filter(|(_, is_due)| *is_due).map(|(tier, _)| tier).collect()
+    }
 }
 
 /// The shortest interval that is chosen: nobody wants to hear of a save more often.
@@ -61,6 +82,18 @@ mod tests {
         assert_eq!(best_interval(0.0, 3600.0), SHORTEST);
         assert_eq!(best_interval(1.0, f64::INFINITY), LONGEST);
         assert_eq!(best_interval(f64::NAN, 1.0), SHORTEST);
+    }
+
+    #[test]
+    fn each_tier_has_its_own_steps_and_the_last_is_for_good() {
+        let plan = SavePlan { interval: SaveInterval::Steps(4), local_steps: Some(2) };
+        assert_eq!(plan.due_after(1, false), []);
+        assert_eq!(plan.due_after(2, false), [Tier::Local]);
+        assert_eq!(plan.due_after(4, false), [Tier::Local, Tier::Persistent]);
+        assert_eq!(plan.due_after(6, true), [Tier::Persistent]);
+        let plan = SavePlan { interval: SaveInterval::Seconds(1.0), local_steps: None };
+        assert_eq!(plan.due_after(4, false), []);
+        assert_eq!(plan.due_after(4, true), [Tier::Persistent]);
     }
 
     #[test]

@@ -1,38 +1,88 @@
 //! Saving the state of one rank while training goes on.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use titan_checkpoint::{
-    Error, FileFacts, Part, ShardPlan, Staging, shard_name, staging_path, write_shard,
+    Error, FileFacts, Image, Part, Place, ShardPlan, ShardWriter, Written, shard_name,
+    staging_place,
 };
 
 use crate::engine::{Engine, StatePart};
 use crate::failure::{Failure, FailureClass};
 
+/// A kind of place that checkpoints are kept in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// On each host: fast, and gone with it.
+    Local,
+    /// What outlives all hosts.
+    Persistent,
+}
+
 /// Where checkpoints go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveSpec {
-    /// The folder that they are in.
-    pub folder: PathBuf,
+    /// The place of the persistent tier.
+    pub persistent: Place,
+    /// That of the local tier, if there is one.
+    pub local: Option<Place>,
     /// What tells the files of this run, while they are written, from those of others.
     pub writer: String,
+    /// The start of the run, counted from 1.
+    pub attempt: u64,
+    /// How long a save may take.
+    pub timeout_seconds: u64,
+}
+
+impl SaveSpec {
+    /// The place of a tier.
+    pub fn place(&self, tier: Tier) -> Option<&Place> {
+        match tier {
+            Tier::Local => self.local.as_ref(),
+            Tier::Persistent => Some(&self.persistent),
+        }
+    }
+
+    /// Where the file of a rank is before its step is a checkpoint.
+    fn target(&self, tier: Tier, step: u64, rank: u64) -> Option<(Place, String)> {
+        let place = staging_place(self.place(tier)?, step, &self.writer);
+        let name = shard_name(&place, rank, &format!("{}-{}", self.writer, self.attempt));
+        Some((place, name))
+    }
 }
 
 /// The file of one rank is on the disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankSaved {
+    /// Where.
+    pub tier: Tier,
     /// Optimizer steps that were done.
     pub step: u64,
     /// The file.
     pub file: FileFacts,
     /// Seconds that training waited: for the save before to end, and for the copy.
     pub blocked_seconds: f64,
-    /// Seconds from the copy's end until the file was on the disk.
+    /// Seconds from the copy's beginning until the file was on the disk, or from the end of the tier before.
     pub write_seconds: f64,
+}
+
+/// What became of one save of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SaveOutcome {
+    /// Its file is there.
+    Saved(RankSaved),
+    /// The local tier did not take it, which is no reason to end a run.
+    Lost {
+        /// Optimizer steps that were done.
+        step: u64,
+        /// Why.
+        why: String,
+    },
 }
 
 /// Saves the state of one rank: training waits for a copy of it, and threads write that.
@@ -43,38 +93,33 @@ pub struct Saver {
     spec: SaveSpec,
     rank: u64,
     threads: usize,
-    staged: Option<Staged>,
+    image: Option<Image>,
     writing: Option<Writing>,
-    /// The last step that was saved, or is being saved.
+    /// The last step that was saved to the persistent tier, or is being saved.
     last: Option<u64>,
 }
-
-/// The image of a file, and what it is of.
-#[derive(Debug)]
-struct Staged {
-    plan: ShardPlan,
-    staging: Staging,
-}
-
-/// A file that is on the disk, and how long that took.
-type Written = Result<(FileFacts, f64), Error>;
 
 #[derive(Debug)]
 struct Writing {
     step: u64,
+    began: Instant,
     blocked_seconds: f64,
-    thread: JoinHandle<(Staged, Written)>,
+    /// Those that nothing is known of yet.
+    tiers: Vec<Tier>,
+    writer: ShardWriter,
+    stop: Arc<AtomicBool>,
 }
 
 impl Saver {
     /// A saver of rank `rank`, which copies and computes hashes on `threads`. `resumed` is the step whose checkpoint the
     /// run goes on from: it needs no other.
     pub fn new(spec: SaveSpec, rank: u64, threads: usize, resumed: Option<u64>) -> Self {
-        Self { spec, rank, threads, staged: None, writing: None, last: resumed }
+        Self { spec, rank, threads, image: None, writing: None, last: resumed }
     }
 
-    /// Copies the state as it is after `step`, and begins to write it. Says what became of the save before, if that was
-    /// not known yet. Saving the same step twice is saving it once.
+    /// Copies the state as it is after `step`, and begins to write it to the tiers. Says what became of the save before,
+    /// as far as that was not known yet. Saving a step twice to the persistent tier is saving it once; a save to the
+    /// local tier alone is left out while another is on its way.
     ///
     /// # Errors
     /// The save before has failed, or the state cannot be copied.
@@ -82,60 +127,103 @@ impl Saver {
         &mut self,
         engine: &mut E,
         step: u64,
-    ) -> Result<Option<RankSaved>, Failure> {
-        if self.last == Some(step) {
-            return Ok(None);
+        tiers: &[Tier],
+    ) -> Result<Vec<SaveOutcome>, Failure> {
+        let is_known = |tier: Tier| tier == Tier::Persistent && self.last == Some(step);
+        let mut tiers: Vec<Tier> = tiers.iter().copied().filter(|tier| !is_known(*tier)).collect();
+        tiers.sort_unstable();
+        let target = |tier: &Tier| self.spec.target(*tier, step, self.rank);
+        let targets: Vec<_> = tiers.iter().filter_map(target).collect();
+        if tiers == [Tier::Local] {
+            // Nobody waits for a slow store because of a fast disk: what is on its way is as good.
+            let news = self.poll()?;
+            if self.writing.is_some() {
+                return Ok(news);
+            }
+        }
+        if targets.is_empty() {
+            return Ok(Vec::new());
         }
         let began = Instant::now();
         let before = self.finish()?;
-        let mut staged = self.staged.take();
+        let (mut image, stop) = (self.image.take(), Arc::new(AtomicBool::new(false)));
+        let mut writer = None;
         engine.state(&mut |parts| {
-            staged = Some(copy(staged.take(), parts, self.threads)?);
+            let targets = targets.clone();
+            writer = Some(start(image.take(), targets, &parts, self.threads, &stop)?);
             Ok(())
         })?;
-        let Some(staged) = staged else {
+        let Some(writer) = writer else {
             return Err(internal("the engine gave no state"));
         };
-        self.last = Some(step);
+        if tiers.contains(&Tier::Persistent) {
+            self.last = Some(step);
+        }
         let blocked_seconds = began.elapsed().as_secs_f64();
-        let folder = staging_path(&self.spec.folder, step, &self.spec.writer);
-        let (name, threads) = (shard_name(self.rank), self.threads);
-        let write = move || {
-            let Staged { plan, mut staging } = staged;
-            let written = write(&folder, &name, &plan, &mut staging, threads);
-            (Staged { plan, staging }, written)
-        };
-        let thread = thread::Builder::new().name("titan-save".to_owned()).spawn(write);
-        let thread = thread.map_err(|error| internal(&format!("cannot start to save: {error}")))?;
-        self.writing = Some(Writing { step, blocked_seconds, thread });
+        self.writing = Some(Writing { step, began, blocked_seconds, tiers, writer, stop });
         Ok(before)
     }
 
-    /// What became of the save under way, if it has ended.
+    /// What became of the save under way, as far as it has come.
     ///
     /// # Errors
-    /// It has failed.
-    pub fn poll(&mut self) -> Result<Option<RankSaved>, Failure> {
-        match &self.writing {
-            Some(writing) if writing.thread.is_finished() => self.finish(),
-            _ => Ok(None),
-        }
+    /// It has failed, or takes too long.
+    pub fn poll(&mut self) -> Result<Vec<SaveOutcome>, Failure> {
+        self.take_news(false)
     }
 
     /// Waits for the save under way, if there is one.
     ///
     /// # Errors
-    /// It has failed.
-    pub fn finish(&mut self) -> Result<Option<RankSaved>, Failure> {
-        let Some(Writing { step, blocked_seconds, thread }) = self.writing.take() else {
-            return Ok(None);
-        };
-        let (staged, written) =
-            thread.join().map_err(|_| internal("the thread that saves panicked"))?;
-        self.staged = Some(staged);
-        let (file, write_seconds) = written.map_err(|error| failed(step, &error))?;
-        Ok(Some(RankSaved { step, file, blocked_seconds, write_seconds }))
+    /// It has failed, or takes too long.
+    pub fn finish(&mut self) -> Result<Vec<SaveOutcome>, Failure> {
+        self.take_news(true)
     }
+
+    fn take_news(&mut self, waits: bool) -> Result<Vec<SaveOutcome>, Failure> {
+        let mut news = Vec::new();
+        let Some(writing) = &mut self.writing else { return Ok(news) };
+        let timeout = Duration::from_secs(self.spec.timeout_seconds);
+        while let Some(tier) = writing.tiers.first().copied() {
+            let left = timeout.saturating_sub(writing.began.elapsed());
+            let written = match writing.writer.next(if waits { left } else { Duration::ZERO }) {
+                Some(written) => written,
+                None if left.is_zero() => {
+                    writing.stop.store(true, Ordering::Relaxed);
+                    return Err(too_slow(writing.step, &self.spec));
+                }
+                None if waits => return Err(internal("the thread that saves ended")),
+                None => return Ok(news),
+            };
+            writing.tiers.remove(0);
+            news.push(outcome(writing, tier, written)?);
+        }
+        if let Some(writing) = self.writing.take() {
+            self.image = writing.writer.finish();
+        }
+        Ok(news)
+    }
+}
+
+fn outcome(writing: &Writing, tier: Tier, written: Written) -> Result<SaveOutcome, Failure> {
+    let Writing { step, blocked_seconds, .. } = *writing;
+    match written {
+        (Ok(file), write_seconds) => {
+            Ok(SaveOutcome::Saved(RankSaved { tier, step, file, blocked_seconds, write_seconds }))
+        }
+        (Err(error), _) if tier == Tier::Local => {
+            Ok(SaveOutcome::Lost { step, why: error.to_string() })
+        }
+        (Err(error), _) => Err(failed(step, &error)),
+    }
+}
+
+fn too_slow(step: u64, spec: &SaveSpec) -> Failure {
+    let message = format!(
+        "the checkpoint of step {step} was not written to {} within {} seconds (checkpoint.timeout_seconds)",
+        spec.persistent, spec.timeout_seconds
+    );
+    Failure::new(FailureClass::Storage, message)
 }
 
 fn internal(message: &str) -> Failure {
@@ -147,67 +235,27 @@ fn failed(step: u64, error: &Error) -> Failure {
     Failure::new(class, format!("the checkpoint of step {step} cannot be saved: {error}"))
 }
 
-/// Copies the parts that this rank saves, into the memory of the save before if there was one.
-fn copy(
-    staged: Option<Staged>,
-    parts: Vec<StatePart<'_>>,
+/// Copies the parts that this rank saves, into the memory of the save before if there was one, and begins to write.
+fn start(
+    image: Option<Image>,
+    targets: Vec<(Place, String)>,
+    parts: &[StatePart<'_>],
     threads: usize,
-) -> Result<Staged, Failure> {
-    let own: Vec<StatePart<'_>> = parts.into_iter().filter(|part| part.is_saved_here).collect();
-    let mut staged = match staged {
-        Some(staged) => staged,
+    stop: &Arc<AtomicBool>,
+) -> Result<ShardWriter, Failure> {
+    let own = || parts.iter().filter(|part| part.is_saved_here);
+    let failed = |error: Error| match error {
+        Error::Memory { .. } => Failure::new(FailureClass::Storage, error.to_string()),
+        other => internal(&other.to_string()),
+    };
+    let image = match image {
+        Some(image) => image,
         None => {
-            let parts: Vec<Part> = own.iter().map(|part| part.part.clone()).collect();
-            let plan = ShardPlan::new(parts).map_err(|error| internal(&error.to_string()))?;
-            let staging = Staging::new(plan.bytes(), threads).map_err(|error| {
-                let message = format!("no memory for a copy of the state: {error}");
-                Failure::new(FailureClass::Storage, message)
-            })?;
-            Staged { plan, staging }
+            let parts: Vec<Part> = own().map(|part| part.part.clone()).collect();
+            let plan = ShardPlan::new(parts).map_err(failed)?;
+            Image::new(plan, threads).map_err(failed)?
         }
     };
-    let places =
-        staged.plan.places(&mut staged.staging).map_err(|error| internal(&error.to_string()))?;
-    if places.len() != own.len()
-        || places.iter().zip(&own).any(|(place, part)| place.len() != part.memory.len())
-    {
-        return Err(internal("the state has changed its shape"));
-    }
-    copy_all(places.into_iter().zip(own.iter().map(|part| &*part.memory)).collect(), threads);
-    Ok(staged)
-}
-
-/// Copies pieces on some threads, of which each gets as many bytes as the others.
-fn copy_all(pieces: Vec<(&mut [u8], &[u8])>, threads: usize) {
-    /// Small enough to share evenly, large enough to be worth it.
-    const PIECE: usize = 1 << 20;
-    let mut small = Vec::new();
-    for (to, from) in pieces {
-        small.extend(to.chunks_mut(PIECE).zip(from.chunks(PIECE)));
-    }
-    let share = small.len().div_ceil(threads.max(1)).max(1);
-    let copy = |pieces: &mut [(&mut [u8], &[u8])]| {
-        pieces.iter_mut().for_each(|(to, from)| to.copy_from_slice(from));
-    };
-    match small.as_mut_slice() {
-        few if few.len() <= share => copy(few),
-        many => thread::scope(|scope| {
-            many.chunks_mut(share).for_each(|pieces| drop(scope.spawn(|| copy(pieces))));
-        }),
-    }
-}
-
-/// Writes the file; returns how long that took.
-fn write(
-    folder: &Path,
-    name: &str,
-    plan: &ShardPlan,
-    staging: &mut Staging,
-    threads: usize,
-) -> Written {
-    let began = Instant::now();
-    titan_checkpoint::make_staging(folder)?;
-    // A rank that has to end at once is killed.
-    let facts = write_shard(folder, name, plan, staging, threads, &AtomicBool::new(false))?;
-    Ok((facts, began.elapsed().as_secs_f64()))
+    let contents: Vec<&[u8]> = own().map(|part| &*part.memory).collect();
+    ShardWriter::start(targets, image, &contents, threads, stop).map_err(failed)
 }

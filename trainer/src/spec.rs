@@ -1,14 +1,13 @@
 //! What the launcher tells every worker about the run, made once from the recipe.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
+use titan_checkpoint::Place;
 use titan_datasets::{BatchPlan, LoaderConfig, SourceConfig, SplitPath, ValidationConfig};
 use titan_recipes::tables::model::Experts;
 use titan_recipes::tables::optimizer::OptimizerName;
 use titan_recipes::{Choice, Layout, Recipe};
 
-use crate::save_plan::SaveInterval;
+use crate::save_plan::SavePlan;
 use crate::saver::SaveSpec;
 use crate::schedule::LearningRate;
 
@@ -40,14 +39,14 @@ pub struct Saving {
     /// Where.
     pub to: SaveSpec,
     /// How often.
-    pub interval: SaveInterval,
+    pub plan: SavePlan,
 }
 
 /// What a run goes on from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// The folder of the checkpoint.
-    pub folder: PathBuf,
+    /// The copies of the checkpoint, of which none has to be whole.
+    pub copies: Vec<Place>,
     /// Optimizer steps that were done.
     pub step: u64,
     /// Samples that were trained on.

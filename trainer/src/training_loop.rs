@@ -8,8 +8,8 @@ use titan_datasets::Batch;
 use crate::engine::{Engine, StepInput, Wish};
 use crate::failure::{Failure, FailureClass};
 use crate::protocol::{Ending, RankMessage, RankStep, RankValidation};
-use crate::save_plan::SaveInterval;
-use crate::saver::{RankSaved, Saver};
+use crate::save_plan::SavePlan;
+use crate::saver::{SaveOutcome, Saver, Tier};
 use crate::schedule::LearningRate;
 
 /// Which steps to run.
@@ -24,14 +24,14 @@ pub struct LoopPlan {
     /// The model is validated after each step that this divides, and after the last step; `None` for never.
     pub validate_every: Option<u64>,
     /// How often the state is saved; also after the last step that is done. `None` for never.
-    pub save: Option<SaveInterval>,
+    pub save: Option<SavePlan>,
     /// Whether this rank is the one that looks at the clock for the others.
     pub watches_time: bool,
 }
 
 impl LoopPlan {
-    fn saves_after(&self, step: u64) -> bool {
-        self.save.is_some_and(|save| save.is_due_after(step) || step == self.last_step)
+    fn saves_after(&self, step: u64) -> Vec<Tier> {
+        self.save.map_or_else(Vec::new, |save| save.due_after(step, step == self.last_step))
     }
 
     fn validates_after(&self, step: u64) -> bool {
@@ -97,9 +97,9 @@ pub fn run<E: Engine>(
     if result.is_err()
         && let Some(saver) = around.saver
         // The failure of the loop is the one to tell.
-        && let Ok(Some(saved)) = saver.finish()
+        && let Ok(news) = saver.finish()
     {
-        (around.report)(RankMessage::Saved(saved));
+        news.into_iter().for_each(|outcome| (around.report)(RankMessage::Saved(outcome)));
     }
     result
 }
@@ -135,7 +135,8 @@ fn run_steps<E: Engine>(
         let pending = engine.step(input).map_err(at)?;
         launched.push_back(Launched { step, lr, data_seconds: batch.wait_seconds, pending });
         let validates = plan.validates_after(step);
-        let under_way = if validates || plan.saves_after(step) { 0 } else { lag };
+        let mut tiers = plan.saves_after(step);
+        let under_way = if validates || !tiers.is_empty() { 0 } else { lag };
         while launched.len() > under_way {
             wish |= finish(engine, &mut launched, &mut since, &mut done, around)?;
         }
@@ -143,12 +144,15 @@ fn run_steps<E: Engine>(
         if wish.stop {
             break;
         }
-        if plan.saves_after(step) || wish.save {
+        if wish.save && !tiers.contains(&Tier::Persistent) {
+            tiers.push(Tier::Persistent);
+        }
+        if !tiers.is_empty() {
             while !launched.is_empty() {
                 wish |= finish(engine, &mut launched, &mut since, &mut done, around)?;
             }
             wish.save = false;
-            saves.save(engine, step, around).map_err(at)?;
+            saves.save(engine, step, &tiers, around).map_err(at)?;
             since = (around.now)();
         }
         if validates {
@@ -182,7 +186,8 @@ impl Saves {
     /// Whether this rank wishes a save, for the time.
     fn are_due(&mut self, plan: &LoopPlan, now: Duration) -> bool {
         let since = now.saturating_sub(self.last);
-        let is_due = plan.save.is_some_and(|save| save.is_overdue(since, self.cost_seconds));
+        let is_due =
+            plan.save.is_some_and(|save| save.interval.is_overdue(since, self.cost_seconds));
         let is_due = plan.watches_time && is_due && !self.is_wished;
         self.is_wished |= is_due;
         is_due
@@ -192,21 +197,24 @@ impl Saves {
         &mut self,
         engine: &mut E,
         step: u64,
+        tiers: &[Tier],
         around: &mut Surroundings<'_>,
     ) -> Result<(), Failure> {
         let Some(saver) = &mut around.saver else { return Ok(()) };
-        let saved = saver.save(engine, step)?;
-        self.last = (around.now)();
-        self.is_wished = false;
-        self.report(saved, around);
+        let news = saver.save(engine, step, tiers)?;
+        if tiers.contains(&Tier::Persistent) {
+            self.last = (around.now)();
+            self.is_wished = false;
+        }
+        self.report(news, around);
         Ok(())
     }
 
     /// Reports the save that has ended meanwhile.
     fn poll(&mut self, around: &mut Surroundings<'_>) -> Result<(), Failure> {
         let Some(saver) = &mut around.saver else { return Ok(()) };
-        let saved = saver.poll()?;
-        self.report(saved, around);
+        let news = saver.poll()?;
+        self.report(news, around);
         Ok(())
     }
 
@@ -219,18 +227,22 @@ impl Saves {
         around: &mut Surroundings<'_>,
     ) -> Result<(), Failure> {
         if done >= plan.first_step {
-            self.save(engine, done, around)?;
+            self.save(engine, done, &[Tier::Persistent], around)?;
         }
         let Some(saver) = &mut around.saver else { return Ok(()) };
-        let saved = saver.finish()?;
-        self.report(saved, around);
+        let news = saver.finish()?;
+        self.report(news, around);
         Ok(())
     }
 
-    fn report(&mut self, saved: Option<RankSaved>, around: &mut Surroundings<'_>) {
-        if let Some(saved) = saved {
-            self.cost_seconds = saved.blocked_seconds;
-            (around.report)(RankMessage::Saved(saved));
+    fn report(&mut self, news: Vec<SaveOutcome>, around: &mut Surroundings<'_>) {
+        for outcome in news {
+            if let SaveOutcome::Saved(saved) = &outcome
+                && saved.tier == Tier::Persistent
+            {
+                self.cost_seconds = saved.blocked_seconds;
+            }
+            (around.report)(RankMessage::Saved(outcome));
         }
     }
 }

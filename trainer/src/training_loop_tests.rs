@@ -1,11 +1,13 @@
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 
-use titan_checkpoint::{Dtype, Part, TensorFacts, staging_path};
+use titan_checkpoint::{Dtype, Part, TensorFacts, staging_place};
 use titan_recipes::tables::schedule::ScheduleKind;
 
 use super::*;
 use crate::engine::{Evaluation, ExpertLoad, StatePart, StateWork, StepOutput};
+use crate::save_plan::{SaveInterval, SavePlan};
 use crate::saver::SaveSpec;
 
 /// An engine without mathematics: the loss falls by one per step, and so does that of a validation. Reading a step
@@ -121,6 +123,7 @@ struct Seen {
     steps: Vec<RankStep>,
     validations: Vec<RankValidation>,
     saved: Vec<u64>,
+    outcomes: Vec<SaveOutcome>,
     /// In the order of the reports: a step, or minus the step of a validation.
     order: Vec<i64>,
 }
@@ -165,7 +168,12 @@ fn run_and_save(
                 seen.order.push(-(validation.step as i64));
                 seen.validations.push(validation);
             }
-            RankMessage::Saved(saved) => seen.saved.push(saved.step),
+            RankMessage::Saved(outcome) => {
+                if let SaveOutcome::Saved(saved) = &outcome {
+                    seen.saved.push(saved.step);
+                }
+                seen.outcomes.push(outcome);
+            }
             other => panic!("{other:?}"),
         },
     };
@@ -344,22 +352,27 @@ fn a_validation_without_targets_is_a_bug_and_bad_data_is_named() {
     }
 }
 
+fn save_in(folder: &Path) -> SaveSpec {
+    let (persistent, writer) = (folder.into(), "test".to_owned());
+    SaveSpec { persistent, local: None, writer, attempt: 1, timeout_seconds: 60 }
+}
+
 /// A run that saves, and what of its state is on the disk: the step, and the steps that were done.
 fn train_and_save(
     engine: &mut FakeEngine,
-    save: SaveInterval,
+    interval: SaveInterval,
     steps: u64,
     stop_wanted: &dyn Fn() -> bool,
 ) -> (Result<Outcome, (u64, Failure)>, Seen, Vec<u64>) {
     let folder = tempfile::tempdir().unwrap();
-    let spec = SaveSpec { folder: folder.path().to_owned(), writer: "test".to_owned() };
-    let mut saver = Saver::new(spec, 0, 1, None);
+    let mut saver = Saver::new(save_in(folder.path()), 0, 1, None);
+    let save = SavePlan { interval, local_steps: None };
     let plan = LoopPlan { save: Some(save), ..plan(steps) };
     let (result, seen) =
         run_and_save(engine, &plan, steps, &mut two_batches, stop_wanted, Some(&mut saver));
     let on_disk = |step: &u64| {
-        let file = staging_path(folder.path(), *step, "test").join("rank-00000.safetensors");
-        let content = std::fs::read(file).unwrap();
+        let place = staging_place(&folder.path().into(), *step, "test");
+        let content = place.read("rank-00000.safetensors").unwrap();
         content[content.len() - 8..] == step.to_le_bytes()
     };
     let whole = (1..=steps + 1).filter(|step| seen.saved.contains(step) && on_disk(step)).collect();
@@ -419,9 +432,9 @@ fn a_run_that_is_stopped_or_fails_loses_the_save_under_way() {
 
 #[test]
 fn a_failed_save_is_a_success() {
-    let spec = SaveSpec { folder: "/nowhere/checkpoints".into(), writer: "test".to_owned() };
-    let mut saver = Saver::new(spec, 0, 1, None);
-    let plan = LoopPlan { save: Some(SaveInterval::Steps(2)), ..plan(2) };
+    let mut saver = Saver::new(save_in(Path::new("/nowhere/checkpoints")), 0, 1, None);
+    let save = SavePlan { interval: SaveInterval::Steps(2), local_steps: None };
+    let plan = LoopPlan { save: Some(save), ..plan(2) };
     let engine = &mut FakeEngine::new(false);
     let (result, seen) =
         run_and_save(engine, &plan, 2, &mut two_batches, &|| false, Some(&mut saver));
@@ -429,4 +442,52 @@ fn a_failed_save_is_a_success() {
     assert_eq!((step, failure.class), (2, FailureClass::Storage));
     assert!(failure.message.contains("the checkpoint of step 2 cannot be saved"), "{failure}");
     assert!(seen.saved.is_empty());
+}
+
+#[test]
+fn a_local_tier_that_fails_ends_nothing_and_one_that_works_is_saved_first() {
+    for (local, expected) in [("local", vec![2, 4]), ("file/local", vec![])] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        for name in ["local", "persistent"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let local = Some(folder.path().join(local).into());
+        let spec = SaveSpec { local, ..save_in(&folder.path().join("persistent")) };
+        let mut saver = Saver::new(spec, 0, 1, None);
+        let save = SavePlan { interval: SaveInterval::Steps(4), local_steps: Some(2) };
+        let plan = LoopPlan { save: Some(save), ..plan(5) };
+        let engine = &mut FakeEngine::new(false);
+        let (result, seen) =
+            run_and_save(engine, &plan, 5, &mut two_batches, &|| false, Some(&mut saver));
+        assert_eq!(result.unwrap().step, 5);
+        let of = |tier| {
+            let saved = seen.outcomes.iter().filter_map(|outcome| match outcome {
+                SaveOutcome::Saved(saved) if saved.tier == tier => Some(saved.step),
+                _ => None,
+            });
+            saved.collect::<Vec<u64>>()
+        };
+        assert_eq!(of(Tier::Persistent), [4, 5]);
+        // One that is due while another is on its way may be left out.
+        assert!(of(Tier::Local).iter().all(|step| expected.contains(step)));
+        assert_eq!(of(Tier::Local).is_empty(), expected.is_empty());
+        let lost =
+            seen.outcomes.iter().filter(|outcome| matches!(outcome, SaveOutcome::Lost { .. }));
+        assert_eq!(lost.count() > 0, expected.is_empty());
+    }
+}
+
+#[test]
+fn a_save_that_hangs_holds_a_run_forever() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = SaveSpec { timeout_seconds: 0, ..save_in(folder.path()) };
+    let mut saver = Saver::new(spec, 0, 1, None);
+    let save = SavePlan { interval: SaveInterval::Steps(2), local_steps: None };
+    let plan = LoopPlan { save: Some(save), ..plan(2) };
+    let engine = &mut FakeEngine::new(false);
+    let (result, _) = run_and_save(engine, &plan, 2, &mut two_batches, &|| false, Some(&mut saver));
+    let (step, failure) = result.unwrap_err();
+    assert_eq!((step, failure.class), (2, FailureClass::Storage));
+    assert!(failure.message.contains("was not written to"), "{failure}");
 }

@@ -5,21 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use serde_json::Value;
-use titan_checkpoint::{Error, Found, Staged, list, remove_checkpoint, verify};
-use titan_trainer::saver::{RankSaved, SaveSpec};
+use titan_checkpoint::{
+    Error, Found, Place, Staged, list, remove_abandoned_step, remove_checkpoint, verify,
+};
+use titan_trainer::saver::{RankSaved, SaveSpec, Tier};
 
 use crate::exit::Exit;
 
 /// What became of a save.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kept {
+    /// Where it went.
+    pub(crate) tier: Tier,
     /// Optimizer steps that were done.
     pub(crate) step: u64,
     /// The checkpoint, or why there is none.
@@ -29,8 +32,8 @@ pub(crate) struct Kept {
 /// A new checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Committed {
-    /// Its folder.
-    pub(crate) path: PathBuf,
+    /// Where it is.
+    pub(crate) place: Place,
     /// Bytes of its files.
     pub(crate) bytes: u64,
     /// Seconds that training waited: the slowest rank.
@@ -54,15 +57,18 @@ pub(crate) struct NotKept {
 
 /// All files of a step.
 struct Work {
+    tier: Tier,
     step: u64,
     files: Vec<RankSaved>,
     run: Value,
+    /// Steps before it of which ranks have left out some, so that they never are whole.
+    never_whole: Vec<u64>,
 }
 
 /// Makes checkpoints of what ranks save.
 pub(crate) struct Keeper {
     world: usize,
-    waiting: BTreeMap<u64, BTreeMap<String, RankSaved>>,
+    waiting: BTreeMap<(Tier, u64), BTreeMap<String, RankSaved>>,
     /// What a run says about itself in the checkpoint after a step.
     describe: Box<dyn Fn(u64) -> Value>,
     work: Option<Sender<Work>>,
@@ -82,8 +88,8 @@ impl Keeper {
         let name = "titan-checkpoint".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || {
             for work in orders {
-                let step = work.step;
-                report(Kept { step, result: keep(&to, keep_last, work) });
+                let (tier, step) = (work.tier, work.step);
+                report(Kept { tier, step, result: keep(&to, keep_last, work) });
             }
         })?;
         let waiting = BTreeMap::new();
@@ -92,16 +98,21 @@ impl Keeper {
 
     /// Takes one rank's report.
     pub(crate) fn add(&mut self, saved: &RankSaved) {
-        let step = saved.step;
-        let files = self.waiting.entry(step).or_default();
+        let (tier, step) = (saved.tier, saved.step);
+        let files = self.waiting.entry((tier, step)).or_default();
         files.insert(saved.file.name.clone(), saved.clone());
         if files.len() < self.world {
             return;
         }
-        let files = self.waiting.remove(&step).unwrap_or_default().into_values().collect();
+        let files = self.waiting.remove(&(tier, step)).unwrap_or_default().into_values().collect();
+        let is_older = |key: &&(Tier, u64)| key.0 == tier && key.1 < step;
+        let older: Vec<(Tier, u64)> = self.waiting.keys().filter(is_older).copied().collect();
+        older.iter().for_each(|key| drop(self.waiting.remove(key)));
+        let never_whole = older.into_iter().map(|(_, step)| step).collect();
         if let Some(work) = &self.work {
             // It ends with this keeper, not before.
-            let _ = work.send(Work { step, files, run: (self.describe)(step) });
+            let run = (self.describe)(step);
+            let _ = work.send(Work { tier, step, files, run, never_whole });
         }
     }
 
@@ -116,26 +127,33 @@ impl Keeper {
 
 fn keep(to: &SaveSpec, keep_last: u64, work: Work) -> Result<Committed, NotKept> {
     let began = Instant::now();
-    let Work { step, files, run } = work;
+    let Work { tier, step, files, run, never_whole } = work;
     let slowest = |of: fn(&RankSaved) -> f64| files.iter().map(of).fold(0.0, f64::max);
     let blocked_seconds = slowest(|saved| saved.blocked_seconds);
     let write_seconds = slowest(|saved| saved.write_seconds);
     let bytes = files.iter().map(|saved| saved.file.bytes).sum();
     let id = run["id"].clone();
     let files = files.into_iter().map(|saved| saved.file).collect();
+    let root = to.place(tier).unwrap_or(&to.persistent);
     let committed =
-        Staged::adopt(&to.folder, step, &to.writer).and_then(|staged| staged.commit(run, files));
-    let path = committed.map_err(|error| NotKept {
+        Staged::adopt(root, step, &to.writer).and_then(|staged| staged.commit(run, files));
+    let place = committed.map_err(|error| NotKept {
         exit: if error.is_no_space() { Exit::NoSpace } else { Exit::WorkersFailed },
         text: format!("no checkpoint could be made of step {step}: {error}"),
     })?;
-    let (removed, kept_back) = match thin_out(&to.folder, &id, keep_last, &path) {
+    for step in never_whole {
+        // What stays is in nobody's way, and tried again by the next start.
+        let _ = remove_abandoned_step(root, step, &to.writer);
+    }
+    // One in memory is enough: there are others where they last.
+    let keep_last = if tier == Tier::Local { 1 } else { keep_last };
+    let (removed, kept_back) = match thin_out(root, &id, keep_last, &place) {
         Ok(removed) => (removed, None),
         Err(why) => (Vec::new(), Some(why)),
     };
     let commit_seconds = began.elapsed().as_secs_f64();
     Ok(Committed {
-        path,
+        place,
         bytes,
         blocked_seconds,
         write_seconds,
@@ -147,14 +165,14 @@ fn keep(to: &SaveSpec, keep_last: u64, work: Work) -> Result<Committed, NotKept>
 
 /// Removes what is older than the last `keep_last` checkpoints of this run, once the newest, at `newest`, has been read
 /// back and found sound. What other runs have made is not touched.
-fn thin_out(folder: &Path, run: &Value, keep_last: u64, newest: &Path) -> Result<Vec<u64>, String> {
-    let found = list(folder).map_err(|error| error.to_string())?;
+fn thin_out(root: &Place, run: &Value, keep_last: u64, newest: &Place) -> Result<Vec<u64>, String> {
+    let found = list(root).map_err(|error| error.to_string())?;
     if found.len() as u64 <= keep_last {
         return Ok(Vec::new());
     }
     // The manifest of one that cannot be opened does not say whose it is.
     let is_ours = |found: &Found| {
-        titan_checkpoint::open(&found.path)
+        titan_checkpoint::open(&found.place)
             .is_ok_and(|checkpoint| checkpoint.manifest().run["id"] == *run)
     };
     let own: Vec<Found> = found.into_iter().filter(is_ours).collect();
@@ -171,15 +189,15 @@ fn thin_out(folder: &Path, run: &Value, keep_last: u64, newest: &Path) -> Result
             bad.what
         ));
     }
-    let remove = |found: &&Found| remove_checkpoint(&found.path).map(|()| found.step);
+    let remove = |found: &&Found| remove_checkpoint(&found.place).map(|()| found.step);
     let removed: Result<Vec<u64>, Error> = old.iter().map(remove).collect();
     removed.map_err(|error| error.to_string())
 }
 
 /// The checkpoints of a run, by step, that are not among the last so many up to the newest. Later ones are of a future
 /// that was given up: they are not counted.
-fn old<'a>(own: &'a [Found], keep_last: u64, newest: &Path) -> Vec<&'a Found> {
-    let Some(last) = own.iter().position(|found| found.path == newest) else { return Vec::new() };
+fn old<'a>(own: &'a [Found], keep_last: u64, newest: &Place) -> Vec<&'a Found> {
+    let Some(last) = own.iter().position(|found| found.place == *newest) else { return Vec::new() };
     let kept = usize::try_from(keep_last).unwrap_or(usize::MAX).max(1);
     own[..=last].iter().rev().skip(kept).collect()
 }
@@ -190,10 +208,10 @@ mod tests {
 
     #[test]
     fn the_newest_is_never_old() {
-        let found = |step: u64| Found { step, path: PathBuf::from(step.to_string()) };
+        let found = |step: u64| Found { step, place: step.to_string().into() };
         let own: Vec<Found> = [2, 4, 9, 10, 20].map(found).into();
         let steps = |keep_last, newest: &str| -> Vec<u64> {
-            old(&own, keep_last, Path::new(newest)).iter().map(|found| found.step).collect()
+            old(&own, keep_last, &newest.into()).iter().map(|found| found.step).collect()
         };
         assert_eq!(steps(2, "20"), [9, 4, 2]);
         assert_eq!(steps(1, "20"), [10, 9, 4, 2]);

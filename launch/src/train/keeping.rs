@@ -1,17 +1,19 @@
 //! Where a run keeps its checkpoints, what it writes into them about itself, and what it says about them.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use titan_checkpoint::{Found, list, probe, remove_abandoned, set_aside};
+use titan_checkpoint::{
+    Found, Place, list, open, probe, remove_abandoned, remove_checkpoint, set_aside,
+};
 use titan_datasets::{Cursor, OrderIdentity};
 use titan_recipes::tables::checkpoint::{Checkpoint, Interval};
 use titan_recipes::{Location, Setting};
 use titan_trainer::ledger;
-use titan_trainer::save_plan::SaveInterval;
-use titan_trainer::saver::SaveSpec;
+use titan_trainer::save_plan::{SaveInterval, SavePlan};
+use titan_trainer::saver::{SaveSpec, Tier};
 use titan_trainer::spec::{RunSpec, Saving};
 
 use super::keeper::{Committed, Keeper, Kept};
@@ -47,7 +49,7 @@ pub(super) fn identity(settings: &[Setting]) -> Value {
 pub(super) struct Keeping {
     pub(super) to: SaveSpec,
     keep_last: u64,
-    interval: SaveInterval,
+    plan: SavePlan,
     name: String,
     settings: Value,
     order: OrderIdentity,
@@ -55,21 +57,50 @@ pub(super) struct Keeping {
     bytes: u64,
 }
 
-/// The folder of a run's checkpoints, if that is known before the run has a directory.
-pub(super) fn folder(checkpoint: &Checkpoint, run_dir: Option<&Path>) -> Option<PathBuf> {
-    let Location::Local(directory) = &checkpoint.directory.value else { return None };
+/// The place of a run's checkpoints, if that is known before the run has a directory.
+///
+/// # Errors
+/// The address is none of an object store.
+pub(crate) fn place(
+    checkpoint: &Checkpoint,
+    run_dir: Option<&Path>,
+) -> Result<Option<Place>, Failure> {
+    let directory = match &checkpoint.directory.value {
+        Location::Local(directory) => directory,
+        Location::Remote(address) => {
+            let place = Place::parse(address.expose());
+            let failed = |error: titan_checkpoint::Error| {
+                Failure::new(Exit::Usage, format!("checkpoint.directory: {error}"))
+            };
+            return place.map(Some).map_err(failed);
+        }
+    };
     if directory.is_absolute() {
-        return Some(directory.clone());
+        return Ok(Some(directory.into()));
     }
-    std::path::absolute(run_dir?.join(directory)).ok()
+    let absolute = run_dir.and_then(|run| std::path::absolute(run.join(directory)).ok());
+    Ok(absolute.map(Place::from))
 }
 
-/// Makes sure that a folder can be written to: not when the first checkpoint is due, but now.
-pub(super) fn check_folder(folder: &Path) -> Result<(), Failure> {
-    probe(folder).map_err(|error| {
+/// The place of a run's checkpoints in the local tier, if it has one. Runs share the folder.
+pub(crate) fn local_place(checkpoint: &Checkpoint, id: &str) -> Option<Place> {
+    match &checkpoint.local_directory.as_ref()?.value {
+        Location::Local(folder) => std::path::absolute(folder.join(id)).ok().map(Place::from),
+        Location::Remote(_) => None,
+    }
+}
+
+/// Makes sure that a place can be written to: not when the first checkpoint is due, but now.
+pub(super) fn check_place(place: &Place, key: &str) -> Result<(), Failure> {
+    probe(place).map_err(|error| {
         let exit = if error.is_no_space() { Exit::NoSpace } else { Exit::Usage };
-        Failure::new(exit, error.to_string())
-            .help("checkpoint.directory must be a folder that can be written to, or be made")
+        let failure = Failure::new(exit, error.to_string());
+        match place {
+            Place::Folder(_) => {
+                failure.help(format!("{key} must be a folder that can be written to, or be made"))
+            }
+            Place::Objects(_) => failure,
+        }
     })
 }
 
@@ -90,12 +121,14 @@ impl Keeping {
             }
         };
         let keep_last = *checkpoint.keep_last;
-        Self { to, keep_last, interval, name: name.to_owned(), settings, order, bytes }
+        let local_steps = to.local.as_ref().map(|_| checkpoint.local_steps());
+        let plan = SavePlan { interval, local_steps };
+        Self { to, keep_last, plan, name: name.to_owned(), settings, order, bytes }
     }
 
     /// What ranks are told.
     pub(super) fn saving(&self) -> Saving {
-        Saving { to: self.to.clone(), interval: self.interval }
+        Saving { to: self.to.clone(), plan: self.plan }
     }
 
     /// Starts what makes checkpoints of the files of the ranks.
@@ -122,10 +155,33 @@ impl Keeping {
         Keeper::start(self.to.clone(), self.keep_last, world, Box::new(describe), report)
     }
 
+    /// The places of all tiers.
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        self.to.local.iter().chain([&self.to.persistent])
+    }
+
     /// Removes what an attempt to save has left. Only while this process holds the lock of the run.
     pub(super) fn tidy_up(&self) {
-        // What stays is in nobody's way, and tried again by the next start.
-        let _ = remove_abandoned(&self.to.folder, &self.to.writer);
+        for place in self.places() {
+            // What stays is in nobody's way, and tried again by the next start.
+            let _ = remove_abandoned(place, &self.to.writer);
+        }
+    }
+
+    /// Gives the memory or disk of the local tier back, if the persistent tier has all that is there.
+    pub(super) fn leave_local(&self) {
+        let newest = |place| list(place).ok()?.pop().map(|found: Found| found.step);
+        let Some(local) = &self.to.local else { return };
+        if newest(local) > newest(&self.to.persistent) {
+            return;
+        }
+        // What stays is replaced by the next start, or removed with the host.
+        for found in list(local).unwrap_or_default() {
+            let _ = remove_checkpoint(&found.place);
+        }
+        if let Some(folder) = local.folder() {
+            let _ = std::fs::remove_dir(folder);
+        }
     }
 
     /// Takes their names from later checkpoints than the one that the run goes on from: those that are damaged, and those
@@ -135,30 +191,37 @@ impl Keeping {
         decision: &Decision,
         steps_done: u64,
         attempt: u64,
-    ) -> Result<Vec<PathBuf>, Failure> {
+    ) -> Result<Vec<Place>, Failure> {
         let failed =
             |error: titan_checkpoint::Error| Failure::new(Exit::WorkersFailed, error.to_string());
         let is_damaged = |step| decision.skipped.iter().any(|(skipped, _)| *skipped == step);
         let is_ours = |found: &Found| {
-            titan_checkpoint::open(&found.path)
+            open(&found.place)
                 .is_ok_and(|checkpoint| checkpoint.manifest().run["id"] == *self.to.writer)
         };
-        let found = list(&self.to.folder).map_err(failed)?.into_iter();
-        let later = found
-            .filter(|found| found.step > steps_done && (is_damaged(found.step) || is_ours(found)));
         let mark = format!("superseded-{attempt}");
-        later.map(|found| set_aside(&found.path, &mark).map_err(failed)).collect()
+        let mut aside = Vec::new();
+        for place in self.places() {
+            let found = list(place).map_err(failed)?.into_iter();
+            for later in found.filter(|found| {
+                found.step > steps_done && (is_damaged(found.step) || is_ours(found))
+            }) {
+                aside.push(set_aside(&later.place, &mark).map_err(failed)?);
+            }
+        }
+        Ok(aside)
     }
 
     /// What to do about a disk that does not take a checkpoint.
     pub(super) fn advise(&self, failure: Failure) -> Failure {
         let bytes = |bytes: u64| format!("{} MB", words::grouped(bytes.div_ceil(1_000_000)));
         let failure = failure.help("the checkpoints before it are as they were");
-        match rustix::fs::statvfs(&self.to.folder) {
+        let Some(folder) = self.to.persistent.folder() else { return failure };
+        match rustix::fs::statvfs(folder) {
             Ok(disk) => failure.help(format!(
                 "a checkpoint of this run has about {}; {} has {} free",
                 bytes(self.bytes),
-                self.to.folder.display(),
+                folder.display(),
                 bytes(disk.f_bavail.saturating_mul(disk.f_frsize))
             )),
             Err(_) => failure,
@@ -170,8 +233,9 @@ impl Keeping {
 #[derive(Serialize)]
 pub(super) struct CheckpointEvent<'a> {
     event: &'static str,
+    tier: Tier,
     step: u64,
-    path: std::borrow::Cow<'a, str>,
+    path: String,
     bytes: u64,
     blocked_seconds: f64,
     write_seconds: f64,
@@ -180,8 +244,9 @@ pub(super) struct CheckpointEvent<'a> {
 }
 
 impl Committed {
-    pub(super) fn ledger_event(&self, step: u64) -> ledger::Event {
+    pub(super) fn ledger_event(&self, tier: Tier, step: u64) -> ledger::Event {
         ledger::Event::CheckpointSaved {
+            tier,
             step,
             bytes: self.bytes,
             blocked_seconds: self.blocked_seconds,
@@ -191,11 +256,12 @@ impl Committed {
         }
     }
 
-    pub(super) fn json_event(&self, step: u64) -> CheckpointEvent<'_> {
+    pub(super) fn json_event(&self, tier: Tier, step: u64) -> CheckpointEvent<'_> {
         CheckpointEvent {
             event: "checkpoint",
+            tier,
             step,
-            path: self.path.to_string_lossy(),
+            path: self.place.to_string(),
             bytes: self.bytes,
             blocked_seconds: self.blocked_seconds,
             write_seconds: self.write_seconds,
@@ -204,9 +270,13 @@ impl Committed {
         }
     }
 
-    pub(super) fn in_words(&self, step: u64) -> String {
+    pub(super) fn in_words(&self, tier: Tier, step: u64) -> String {
+        let what = match tier {
+            Tier::Local => "local checkpoint",
+            Tier::Persistent => "checkpoint",
+        };
         format!(
-            "checkpoint of step {step}: {:.1} MB in {}, training waited {}",
+            "{what} of step {step}: {:.1} MB in {}, training waited {}",
             self.bytes as f64 / 1e6,
             words::seconds(self.write_seconds + self.commit_seconds),
             words::seconds(self.blocked_seconds)

@@ -3,12 +3,12 @@
 mod facts;
 mod history;
 mod keeper;
-mod keeping;
+pub(crate) mod keeping;
 mod progress;
 mod recorder;
 mod resume;
 mod run;
-mod run_dir;
+pub(crate) mod run_dir;
 mod shell;
 pub(crate) mod signals;
 mod spin;
@@ -40,6 +40,9 @@ use keeping::Keeping;
 pub(crate) use resume::Policy;
 use resume::{Decision, Expected, decide};
 use run_dir::{History, RunDir, occupied};
+
+/// The key of the place of checkpoints.
+const DIRECTORY: &str = "checkpoint.directory";
 
 /// The last JSON line of every `train --json`.
 #[derive(Serialize)]
@@ -124,8 +127,10 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     }
 
     // One that is not in the run directory is tried out before anything takes time.
-    if let Some(folder) = recipe.checkpoint.as_ref().and_then(|c| keeping::folder(c, None)) {
-        keeping::check_folder(&folder)?;
+    if let Some(checkpoint) = &recipe.checkpoint
+        && let Some(place) = keeping::place(checkpoint, None)?
+    {
+        keeping::check_place(&place, DIRECTORY)?;
     }
     if *recipe.compile.enabled && *recipe.hardware.accelerator == Accelerator::Cpu {
         name_compiler(&mut variables)?;
@@ -157,7 +162,7 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     if let Some(keeping) = &keeping {
         let attempt = run_dir.attempt();
         for path in keeping.set_later_aside(&decision, spec.steps_done(), attempt)? {
-            console.note(&format!("a later checkpoint is set aside: {}", path.display()));
+            console.note(&format!("a later checkpoint is set aside: {path}"));
         }
         spec.save = Some(keeping.saving());
     }
@@ -194,7 +199,7 @@ fn go_on_from(
         let text = "--resume asks for a checkpoint, and the recipe saves none";
         return Err(Failure::new(Exit::Usage, text).help("add a table [checkpoint]"));
     };
-    let Some(folder) = keeping::folder(checkpoint, args.run_dir.as_deref()) else {
+    let Some(place) = keeping::place(checkpoint, args.run_dir.as_deref())? else {
         if !needs_one {
             return Ok(none);
         }
@@ -202,8 +207,12 @@ fn go_on_from(
         return Err(Failure::new(Exit::NoCheckpoint, text)
             .help("name the run that has it with --run-dir, or an absolute checkpoint.directory"));
     };
-    let decision = decide(&folder, args.resume, stop)?;
-    if let Some(text) = decision.in_words(&folder) {
+    let history = args.run_dir.as_deref().and_then(History::read);
+    let local = history.and_then(|history| keeping::local_place(checkpoint, &history.id));
+    // What is near is read first.
+    let places: Vec<_> = local.into_iter().chain([place]).collect();
+    let decision = decide(&places, args.resume, stop)?;
+    if let Some(text) = decision.in_words(&places) {
         console.block(text);
         console.json(&decision.json_event());
     }
@@ -218,9 +227,20 @@ fn keep_in(
     identity: (serde_json::Value, OrderIdentity),
 ) -> Result<Option<Keeping>, Failure> {
     let Some(checkpoint) = &recipe.checkpoint else { return Ok(None) };
-    let Some(folder) = keeping::folder(checkpoint, Some(run_dir.path())) else { return Ok(None) };
-    keeping::check_folder(&folder)?;
-    let to = SaveSpec { folder, writer: run_dir.id().to_owned() };
+    let place = keeping::place(checkpoint, Some(run_dir.path()))?;
+    let Some(persistent) = place else { return Ok(None) };
+    keeping::check_place(&persistent, DIRECTORY)?;
+    let local = keeping::local_place(checkpoint, run_dir.id());
+    if let Some(local) = &local {
+        keeping::check_place(local, "checkpoint.local_directory")?;
+    }
+    let to = SaveSpec {
+        persistent,
+        local,
+        writer: run_dir.id().to_owned(),
+        attempt: run_dir.attempt(),
+        timeout_seconds: *checkpoint.timeout_seconds,
+    };
     // Weights, and two or one more of the same size.
     let tensors = if spec.engine.optimizer.has_two_moments() { 3 } else { 2 };
     let bytes = parameters(&recipe.model).total.saturating_mul(4 * tensors);

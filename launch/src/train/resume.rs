@@ -1,12 +1,12 @@
 //! What a start of a run goes on from.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use serde_json::Value;
-use titan_checkpoint::{Error, Found, Manifest, list, verify};
+use titan_checkpoint::{Checkpoint, Error, Manifest, Place, are_enough, list, verify};
 use titan_datasets::{Cursor, OrderIdentity};
 use titan_trainer::spec::Resume;
 
@@ -56,7 +56,9 @@ pub(super) struct Decision {
 /// A checkpoint whose every byte was checked.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    pub(super) found: Found,
+    pub(super) step: u64,
+    /// All of it, in one place or between them. The nearest is the first.
+    pub(super) copies: Vec<Place>,
     pub(super) manifest: Manifest,
 }
 
@@ -68,12 +70,12 @@ pub(super) struct Expected<'a> {
     pub(super) order: &'a OrderIdentity,
 }
 
-/// Looks at the checkpoints in a folder from the newest on.
+/// Looks at the checkpoints in some places, the nearest being the first, from the newest on.
 ///
 /// # Errors
-/// None can be used although one is needed, or the one that can be used is of another run.
+/// None can be used although one is needed, or a place cannot be read.
 pub(super) fn decide(
-    folder: &Path,
+    places: &[Place],
     policy: Policy,
     stop: &AtomicBool,
 ) -> Result<Decision, Failure> {
@@ -81,48 +83,87 @@ pub(super) fn decide(
     if policy == Policy::Never {
         return Ok(decision);
     }
-    let unreadable = |error: Error| Failure::new(Exit::NoCheckpoint, error.to_string());
-    let mut found = list(folder).map_err(unreadable)?;
-    if let Policy::Step(step) = policy {
-        found.retain(|found| found.step == step);
+    let unreadable = |error: Error| Failure::new(Exit::Usage, error.to_string());
+    let mut steps: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
+    for place in places {
+        for found in list(place).map_err(unreadable)? {
+            steps.entry(found.step).or_default().push(found.place);
+        }
     }
-    for found in found.into_iter().rev() {
-        match check(&found.path, stop)? {
-            Ok(manifest) => {
-                decision.chosen = Some(Chosen { found, manifest });
+    if let Policy::Step(step) = policy {
+        steps.retain(|found, _| *found == step);
+    }
+    for (step, copies) in steps.into_iter().rev() {
+        match check(copies, stop)? {
+            Ok((copies, manifest)) => {
+                decision.chosen = Some(Chosen { step, copies, manifest });
                 return Ok(decision);
             }
-            Err(why) => decision.skipped.push((found.step, why)),
+            Err(why) => decision.skipped.push((step, why)),
         }
     }
     match policy {
         Policy::Auto | Policy::Never => Ok(decision),
-        Policy::Required | Policy::Step(_) => Err(nothing(folder, policy, &decision.skipped)),
+        Policy::Required | Policy::Step(_) => Err(nothing(places, policy, &decision.skipped)),
     }
 }
 
-/// The manifest of a checkpoint that is sound, or what is wrong with it.
-fn check(folder: &Path, stop: &AtomicBool) -> Result<Result<Manifest, String>, Failure> {
-    let checkpoint = match titan_checkpoint::open(folder) {
-        Ok(checkpoint) => checkpoint,
-        Err(error) => return Ok(Err(error.to_string())),
+/// The copies of a checkpoint that are one whole, the first that is sound alone being enough, or what is wrong with them.
+fn check(
+    copies: Vec<Place>,
+    stop: &AtomicBool,
+) -> Result<Result<(Vec<Place>, Manifest), String>, Failure> {
+    let stopped = || Failure::new(Exit::Stopped, "stopped while a checkpoint was being checked");
+    let (mut opened, mut faults): (Vec<Checkpoint>, Vec<String>) = (Vec::new(), Vec::new());
+    for place in copies {
+        let checkpoint = match titan_checkpoint::open(&place) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => {
+                faults.push(error.to_string());
+                continue;
+            }
+        };
+        let findings =
+            verify(&place, place.reading_threads(cores()), stop, &|_| {}).map_err(|_| stopped())?;
+        match findings.bad.first() {
+            None => return Ok(Ok((vec![place], checkpoint.manifest().clone()))),
+            Some(bad) => faults.push(format!("{}: {}", bad.path.display(), bad.what)),
+        }
+        opened.push(checkpoint);
+    }
+    // Two that are damaged in different places are one that is not, if they are of the same save.
+    let first = opened.first().map(|copy| copy.manifest().clone());
+    let (Some(manifest), true) = (first, opened.len() > 1) else {
+        return Ok(Err(faults.join("; ")));
     };
-    match verify(folder, cores(), stop, &|_| {}) {
-        Ok(findings) => Ok(match findings.bad.first() {
-            None => Ok(checkpoint.manifest().clone()),
-            Some(bad) => Err(format!("{}: {}", bad.path.display(), bad.what)),
-        }),
-        Err(_) => Err(Failure::new(Exit::Stopped, "stopped while a checkpoint was being checked")),
+    let is_same = |copy: &Checkpoint| {
+        let other = copy.manifest();
+        other.run == manifest.run && other.tensors == manifest.tensors
+    };
+    opened.retain(is_same);
+    match are_enough(&opened, cores(), stop) {
+        Ok(()) => {
+            let copies = opened.iter().map(|copy| copy.place().clone()).collect();
+            Ok(Ok((copies, manifest)))
+        }
+        Err(Error::Stopped) => Err(stopped()),
+        Err(_) => Ok(Err(faults.join("; "))),
     }
 }
 
-fn nothing(folder: &Path, policy: Policy, skipped: &[(u64, String)]) -> Failure {
+/// Where was looked, in words.
+fn in_places(places: &[Place]) -> String {
+    let names: Vec<String> = places.iter().map(ToString::to_string).collect();
+    names.join(" and ")
+}
+
+fn nothing(places: &[Place], policy: Policy, skipped: &[(u64, String)]) -> Failure {
     let what = match policy {
         Policy::Step(step) => format!("no usable checkpoint of step {step}"),
         _ => "no usable checkpoint".to_owned(),
     };
     let quoted = skipped.iter().map(|(step, why)| format!("step {step}: {why}")).collect();
-    Failure::new(Exit::NoCheckpoint, format!("there is {what} in {}", folder.display()))
+    Failure::new(Exit::NoCheckpoint, format!("there is {what} in {}", in_places(places)))
         .quoting(quoted)
         .help("titan-tpu checkpoint ls lists what is there; with --resume auto the run begins anew without one")
 }
@@ -133,7 +174,7 @@ pub(super) struct ResumeEvent<'a> {
     event: &'static str,
     step: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<std::borrow::Cow<'a, str>>,
+    path: Option<String>,
     skipped: Vec<SkippedEvent<'a>>,
 }
 
@@ -148,8 +189,8 @@ impl Decision {
         let chosen = self.chosen.as_ref();
         ResumeEvent {
             event: "resume",
-            step: chosen.map_or(0, |chosen| chosen.found.step),
-            path: chosen.map(|chosen| chosen.found.path.to_string_lossy()),
+            step: chosen.map_or(0, |chosen| chosen.step),
+            path: chosen.map(|chosen| in_places(&chosen.copies)),
             skipped: self
                 .skipped
                 .iter()
@@ -159,25 +200,28 @@ impl Decision {
     }
 
     /// What happened, in a paragraph.
-    pub(super) fn in_words(&self, folder: &Path) -> Option<String> {
+    pub(super) fn in_words(&self, places: &[Place]) -> Option<String> {
         let mut lines: Vec<String> = self
             .skipped
             .iter()
             .map(|(step, why)| format!("the checkpoint of step {step} cannot be used: {why}"))
             .collect();
         match &self.chosen {
-            Some(Chosen { found, manifest }) => {
+            Some(Chosen { step, copies, manifest }) => {
                 let size = words::count(manifest.bytes() as f64);
+                let what = match copies.len() {
+                    1 => "every one checked".to_owned(),
+                    many => format!("put together of {many} damaged copies"),
+                };
                 lines.push(format!(
-                    "going on after step {} ({}, {size} bytes, every one checked)",
-                    found.step,
-                    found.path.display()
+                    "going on after step {step} ({}, {size} bytes, {what})",
+                    in_places(copies)
                 ));
             }
             None if self.skipped.is_empty() => return None,
             None => lines.push(format!(
                 "no checkpoint in {} can be used: the run begins with step 1",
-                folder.display()
+                in_places(places)
             )),
         }
         Some(lines.join("\n"))
@@ -190,7 +234,7 @@ impl Chosen {
     /// # Errors
     /// What differs.
     pub(super) fn resume(&self, expected: &Expected<'_>) -> Result<Resume, Failure> {
-        let path = self.found.path.display();
+        let path = in_places(&self.copies);
         let refuse = |lines: Vec<String>, help: &str| {
             let text = format!("the checkpoint {path} is of another run");
             Err(Failure::new(Exit::Usage, text).quoting(lines).help(help))
@@ -211,8 +255,11 @@ impl Chosen {
         if !differing.is_empty() {
             return refuse(differing, "its place means nothing in other data: put these back");
         }
-        let folder: PathBuf = self.found.path.clone();
-        Ok(Resume { folder, step: self.manifest.step, samples: cursor.samples })
+        Ok(Resume {
+            copies: self.copies.clone(),
+            step: self.manifest.step,
+            samples: cursor.samples,
+        })
     }
 }
 

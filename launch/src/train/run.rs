@@ -12,6 +12,7 @@ use titan_trainer::failure::FailureClass;
 use titan_trainer::ledger;
 use titan_trainer::metrics::{Assembler, Meter, StepRecord, ValidationRecord};
 use titan_trainer::protocol::{HostMessage, PROTOCOL, RankMessage, RankValidation};
+use titan_trainer::saver::{SaveOutcome, Tier};
 use titan_trainer::spec::RunSpec;
 
 use super::keeper::{Keeper, Kept};
@@ -78,7 +79,7 @@ impl Run<'_> {
         if let Some(resume) = &self.spec.resume {
             recorder.event(&ledger::Event::Resumed {
                 step: resume.step,
-                path: resume.folder.display().to_string(),
+                path: resume.copies.first().map(ToString::to_string).unwrap_or_default(),
                 skipped: self.decision.skipped.clone(),
             })?;
         }
@@ -164,6 +165,9 @@ impl Run<'_> {
         let verdict = followed?;
         if matches!(verdict, Verdict::Completed | Verdict::Stopped { .. }) {
             kept?;
+            if let Some(keeping) = &session.run.keeping {
+                keeping.leave_local();
+            }
         }
         session.workers.end_host(&events);
         session.conclude(verdict)
@@ -291,10 +295,13 @@ impl Session<'_, '_> {
                     self.validation_done(&all)?;
                 }
             }
-            Event::Rank(_, RankMessage::Saved(saved)) => {
+            Event::Rank(_, RankMessage::Saved(SaveOutcome::Saved(saved))) => {
                 if let Some(keeper) = &mut self.keeper {
                     keeper.add(saved);
                 }
+            }
+            Event::Rank(rank, RankMessage::Saved(SaveOutcome::Lost { step, why })) => {
+                self.local_lost(*step, &format!("rank {rank}: {why}"))?;
             }
             Event::Checkpoint(kept) => self.checkpoint_done(kept)?,
             Event::Signal(signal) => {
@@ -394,21 +401,31 @@ impl Session<'_, '_> {
         let step = kept.step;
         let committed = match &kept.result {
             Ok(committed) => committed,
+            Err(not_kept) if kept.tier == Tier::Local => {
+                return self.local_lost(step, &not_kept.text);
+            }
             Err(not_kept) => {
                 let failure = Failure::new(not_kept.exit, not_kept.text.clone());
                 return Err(failure.help("the checkpoints before it are as they were"));
             }
         };
-        self.recorder.event(&committed.ledger_event(step))?;
+        self.recorder.event(&committed.ledger_event(kept.tier, step))?;
         let console = self.run.console;
-        console.json(&committed.json_event(step));
+        console.json(&committed.json_event(kept.tier, step));
         if console.style() != Style::Json {
-            console.line(committed.in_words(step));
+            console.line(committed.in_words(kept.tier, step));
         }
         if let Some(why) = &committed.kept_back {
             console.warning(why);
         }
         Ok(())
+    }
+
+    /// The local tier is there for speed: without it, the run goes on.
+    fn local_lost(&mut self, step: u64, why: &str) -> Result<(), Failure> {
+        let text = format!("there is no local checkpoint of step {step}: {why}");
+        self.run.console.warning(&text);
+        self.recorder.event(&ledger::Event::LocalCheckpointLost { step, why: why.to_owned() })
     }
 
     /// Waits for the checkpoints that are being made. The workers have ended.

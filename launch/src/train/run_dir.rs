@@ -185,7 +185,8 @@ impl Drop for RunDir {
 /// What the ledger of an earlier run says about it.
 #[derive(Debug)]
 pub(crate) struct History {
-    id: String,
+    /// The id of the run.
+    pub(crate) id: String,
     attempts: u64,
 }
 

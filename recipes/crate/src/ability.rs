@@ -3,7 +3,6 @@
 
 use crate::accelerators::Accelerator;
 use crate::diagnostic::Diagnostic;
-use crate::location::Location;
 use crate::recipe::Recipe;
 use crate::source::Loc;
 use crate::tables::launch::Backend;
@@ -19,7 +18,7 @@ struct Wish {
 
 /// Every wish of a recipe that this version cannot fulfil.
 pub(crate) fn unable(r: &Recipe, is_broken: impl Fn(&str) -> bool) -> Vec<Diagnostic> {
-    let wishes = [model(r), machine(r), restarts(r), checkpoints(r), tables(r)];
+    let wishes = [model(r), machine(r), restarts(r), tables(r)];
     let wishes = wishes.into_iter().flatten().filter(|wish| !is_broken(wish.key));
     wishes.map(Wish::report).collect()
 }
@@ -81,27 +80,6 @@ fn restarts(r: &Recipe) -> Vec<Wish> {
     if let Some(least) = &r.elastic.min_slices {
         let asked = format!("`elastic.min_slices` = {}", **least);
         wishes.push(Wish::new("elastic.min_slices", asked, &least.at, "leave min_slices out"));
-    }
-    wishes
-}
-
-fn checkpoints(r: &Recipe) -> Vec<Wish> {
-    let Some(checkpoint) = &r.checkpoint else { return Vec::new() };
-    let mut wishes = Vec::new();
-    if let Location::Remote(_) = checkpoint.directory.value {
-        let asked = format!("`checkpoint.directory` = \"{}\"", checkpoint.directory.value);
-        let at = &checkpoint.directory.at;
-        wishes.push(Wish::new("checkpoint.directory", asked, at, "name a local folder"));
-    }
-    if let Some(local) = &checkpoint.local_directory {
-        let asked =
-            "a second, faster place for checkpoints (`checkpoint.local_directory`)".to_owned();
-        wishes.push(Wish::new(
-            "checkpoint.local_directory",
-            asked,
-            &local.at,
-            "leave local_directory out",
-        ));
     }
     wishes
 }

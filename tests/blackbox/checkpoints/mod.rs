@@ -4,6 +4,8 @@ mod damage;
 mod folders;
 mod kills;
 mod meshes;
+mod stores;
+mod tiers;
 
 use std::collections::BTreeMap;
 use std::fs;

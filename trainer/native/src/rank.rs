@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use rustix::process::{Signal, kill_process_group};
-use titan_checkpoint::{Wanted, restore};
+use titan_checkpoint::{Checkpoint, Wanted, restore};
 use titan_datasets::{Loader, Prefetcher, Validation};
 use titan_trainer::channel::{Lines, write_line};
 use titan_trainer::engine::{Engine, StatePart};
@@ -95,7 +95,7 @@ fn work(
         last_step: run.steps,
         learning_rate: run.learning_rate,
         validate_every: run.data.validation.as_ref().map(|validation| validation.interval_steps),
-        save: run.save.as_ref().map(|save| save.interval),
+        save: run.save.as_ref().map(|save| save.plan),
         watches_time: rank == 0,
     };
     let resumed = run.resume.as_ref().map(|resume| resume.step);
@@ -128,7 +128,7 @@ fn work(
 
 /// Replaces the state of a new engine by that of a checkpoint.
 fn load(engine: &mut PythonEngine, resume: &Resume, threads: u64) -> Result<(), Failure> {
-    let checkpoint = titan_checkpoint::open(&resume.folder).map_err(|error| unusable(&error))?;
+    let (copies, threads) = copies(resume, threads as usize)?;
     engine.resume(resume.step, &mut |parts| {
         let wanted = parts.into_iter().map(|StatePart { part, memory, .. }| Wanted {
             name: part.name,
@@ -136,10 +136,22 @@ fn load(engine: &mut PythonEngine, resume: &Resume, threads: u64) -> Result<(), 
             region: part.region,
             into: memory,
         });
-        restore(&checkpoint, wanted.collect(), threads as usize, &AtomicBool::new(false))
+        restore(&copies, wanted.collect(), threads, &AtomicBool::new(false))
             .map(drop)
             .map_err(|error| unusable(&error))
     })
+}
+
+/// The copies of a checkpoint that can be opened, and how many threads read them best.
+fn copies(resume: &Resume, threads: usize) -> Result<(Vec<Checkpoint>, usize), Failure> {
+    let opened = resume.copies.iter().map(titan_checkpoint::open);
+    let (copies, errors): (Vec<_>, Vec<_>) = opened.partition(Result::is_ok);
+    let copies: Vec<Checkpoint> = copies.into_iter().flatten().collect();
+    if let (true, Some(Err(error))) = (copies.is_empty(), errors.into_iter().next()) {
+        return Err(unusable(&error));
+    }
+    let threads = copies.first().map_or(threads, |copy| copy.place().reading_threads(threads));
+    Ok((copies, threads))
 }
 
 fn unusable(error: &titan_checkpoint::Error) -> Failure {

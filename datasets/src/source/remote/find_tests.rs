@@ -4,11 +4,12 @@ use std::path::Path;
 
 use tempfile::tempdir;
 
-use super::fake::{Fake, Fault, On, PATIENT};
-use super::store::{Store, Variables};
+use super::tests::find_on;
 use super::{Address, is_address};
 use crate::source::testing::{spec, write};
 use crate::source::{Input, SourceSpec, find};
+use titan_objects::fake::{Fake, Fault, On, PATIENT};
+use titan_objects::{Store, Variables};
 
 const SERVICES: [&str; 2] = ["gs://bucket", "s3://bucket"];
 
@@ -141,7 +142,7 @@ fn folders_and_globs_are_those_of_local_files() {
             for service in SERVICES {
                 let root = format!("{service}/");
                 let spec = SourceSpec { path: format!("{root}{path}"), ..spec.clone() };
-                let found = names(fake.find(&spec, PATIENT), &root);
+                let found = names(find_on(&fake, &spec, PATIENT), &root);
                 match (&found, &expected) {
                     // What is not a glob is said with another number of the character.
                     (Err(found), Err(expected)) if expected.contains("not a glob") => {
@@ -173,7 +174,7 @@ fn a_whole_bucket_is_a_folder_and_placeholders_are_no_files() {
     fake.put("empty/", "");
     fake.put("corpus/sub/README.md", "x");
     let found = |path: &str| {
-        names(fake.find(&spec_of(&format!("gs://bucket{path}")), PATIENT), "gs://bucket/")
+        names(find_on(&fake, &spec_of(&format!("gs://bucket{path}")), PATIENT), "gs://bucket/")
     };
     let all = Ok(vec!["b.txt".to_owned(), "corpus/sub/a.txt".to_owned()]);
     assert_eq!(found(""), all);
@@ -193,7 +194,7 @@ fn a_glob_does_not_list_what_cannot_match() {
     }
     fake.put("a/train.txt", "x");
     fake.page(10);
-    assert_eq!(fake.find(&spec_of("gs://bucket/*.txt"), PATIENT).map_err(drop), Err(()));
+    assert_eq!(find_on(&fake, &spec_of("gs://bucket/*.txt"), PATIENT).map_err(drop), Err(()));
     let requests = fake.requests();
     assert!(requests.iter().all(|r| !r.contains("continuation-token")), "{requests:?}");
 }
@@ -206,14 +207,14 @@ fn a_list_that_breaks_off_is_asked_for_again() {
     }
     fake.page(4);
     fake.fault(On::List, Fault::CutAfter(30), 2);
-    assert_eq!(fake.find(&spec_of("s3://bucket/corpus"), PATIENT).unwrap().len(), 9);
+    assert_eq!(find_on(&fake, &spec_of("s3://bucket/corpus"), PATIENT).unwrap().len(), 9);
 }
 
 #[test]
 fn refusals_are_said_in_words_without_credentials() {
     let fake = Fake::start();
     fake.put("corpus/train.jsonl", "{}");
-    let error = |path: &str| fake.find(&spec_of(path), PATIENT).unwrap_err().to_string();
+    let error = |path: &str| find_on(&fake, &spec_of(path), PATIENT).unwrap_err().to_string();
     let text = error("s3://bucket/corpus/trian.jsonl");
     assert!(text.starts_with("s3://bucket/corpus/trian.jsonl: there is no such file"), "{text}");
     assert!(

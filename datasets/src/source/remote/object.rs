@@ -12,8 +12,7 @@ use bytes::Bytes;
 use object_store::{GetOptions, GetRange, ObjectMeta};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::failure::{Failure, change, innermost};
-use super::{Store, runtime};
+use super::{Failure, Store, change, innermost, runtime};
 use crate::source::error::ItChanged;
 use crate::source::open::Stored;
 

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::tempdir;
 
-use super::fake::{Fake, Fault, On, PATIENT};
 use super::shards::{fetch_from, find_shards_in};
 use crate::shards::{DataKind, verify_shards};
 use crate::testing::Shards;
 use crate::{Error, Result};
+use titan_objects::fake::{Fake, Fault, On, PATIENT};
 
 const ADDRESS: &str = "s3://bucket/data/shards";
 

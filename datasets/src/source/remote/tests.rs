@@ -8,11 +8,13 @@ use flate2::write::GzEncoder;
 use parquet::file::properties::WriterProperties;
 use tempfile::{TempDir, tempdir};
 
-use super::fake::{Fake, Fault, HASTY, On, PATIENT};
-use super::store::Patience;
+use super::RemoteTree;
+use crate::source::find::find_in;
 use crate::source::testing::{Reading, exchange_fields, prompt_field, spec, text_field, write};
 use crate::source::{Error, Fields, Input, Position, ReadError, Reader, SourceSpec, TextDocuments};
 use crate::source::{arrow, parquet as parquet_rows};
+use titan_objects::Patience;
+use titan_objects::fake::{Fake, Fault, HASTY, On, PATIENT};
 
 const SERVICES: [&str; 2] = ["gs://bucket", "s3://bucket"];
 
@@ -20,8 +22,18 @@ fn spec_of(address: &str) -> SourceSpec {
     spec(Path::new(address))
 }
 
+/// What a path leads to in a store.
+pub(super) fn find_on(
+    fake: &Fake,
+    spec: &SourceSpec,
+    patience: Patience,
+) -> crate::source::Result<Vec<Input>> {
+    let (store, address) = fake.store(&spec.path, patience);
+    find_in(&RemoteTree::new(store, &address), address.key(), spec)
+}
+
 fn remote(fake: &Fake, key: &str, patience: Patience) -> Input {
-    let mut inputs = fake.find(&spec_of(&format!("gs://bucket/{key}")), patience).unwrap();
+    let mut inputs = find_on(fake, &spec_of(&format!("gs://bucket/{key}")), patience).unwrap();
     assert_eq!(inputs.len(), 1);
     inputs.remove(0)
 }
@@ -88,7 +100,7 @@ fn every_format_gives_what_local_files_give_from_every_start() {
         let expected = local.all();
         assert!(expected.len() > 3, "{name}");
         for service in SERVICES {
-            let inputs = fake.find(&spec_of(&format!("{service}/{name}")), PATIENT).unwrap();
+            let inputs = find_on(fake, &spec_of(&format!("{service}/{name}")), PATIENT).unwrap();
             let input = inputs[0].clone();
             assert_eq!(input.name, format!("{service}/{name}"));
             assert_eq!(input.bytes, local.input.bytes);
@@ -210,7 +222,7 @@ fn a_store_that_never_answers_is_an_error() {
     fake.fault(On::Any, Fault::Silent, 1000);
     let error = failure(&input).to_string();
     assert!(error.contains("does not answer"), "{error}");
-    let error = fake.find(&spec_of("s3://bucket/a.jsonl"), HASTY).unwrap_err().to_string();
+    let error = find_on(&fake, &spec_of("s3://bucket/a.jsonl"), HASTY).unwrap_err().to_string();
     assert!(
         error.contains(&format!("the store at {} does not answer", fake.endpoint())),
         "{error}"

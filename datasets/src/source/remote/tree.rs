@@ -78,7 +78,7 @@ impl Known {
 
 impl RemoteTree {
     pub(in crate::source) fn new(store: Arc<Store>, address: &Address) -> Self {
-        let named_folder = address.is_folder.then(|| PathBuf::from(&address.key));
+        let named_folder = address.is_folder().then(|| PathBuf::from(address.key()));
         Self { store, named_folder, known: RefCell::default() }
     }
 

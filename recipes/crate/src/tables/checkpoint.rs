@@ -45,6 +45,8 @@ pub struct Checkpoint {
     pub local_directory: Option<Item<Location>>,
     /// Steps between two saves to the fast tier.
     pub local_interval_steps: Option<Item<u64>>,
+    /// How long a save may take.
+    pub timeout_seconds: Item<u64>,
     /// Where the table was written.
     pub at: Option<Loc>,
 }
@@ -65,6 +67,7 @@ impl Serialize for Checkpoint {
             local_directory: &'a Option<Item<Location>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             local_interval_steps: &'a Option<Item<u64>>,
+            timeout_seconds: u64,
         }
         let (interval, interval_steps, interval_seconds) = match *self.interval {
             Interval::Auto => (Some("auto"), None, None),
@@ -79,6 +82,7 @@ impl Serialize for Checkpoint {
             keep_last: *self.keep_last,
             local_directory: &self.local_directory,
             local_interval_steps: &self.local_interval_steps,
+            timeout_seconds: *self.timeout_seconds,
         }
         .serialize(serializer)
     }
@@ -88,6 +92,12 @@ impl Serialize for Checkpoint {
 pub(crate) const INTERVALS: [&str; 3] = ["interval", "interval_steps", "interval_seconds"];
 
 impl Checkpoint {
+    /// Steps between two saves to the fast tier, if there is one.
+    pub fn local_steps(&self) -> u64 {
+        const DEFAULT: u64 = 10;
+        self.local_interval_steps.as_ref().map_or(DEFAULT, |steps| **steps)
+    }
+
     pub(crate) fn read(cx: &mut Context<'_>, root: &Table) -> Option<Self> {
         let mut t = cx.optional_section(root, "checkpoint");
         let (exists, at) = (t.exists(), t.at());
@@ -113,6 +123,8 @@ impl Checkpoint {
         let local_directory = t.optional(local);
         let local_interval = t.integer("local_interval_steps", 1, MOST_STEPS);
         let local_interval_steps = t.optional(local_interval);
+        let timeout_seconds = t.integer("timeout_seconds", 1, 1 << 31);
+        let timeout_seconds = t.or(timeout_seconds, 1800);
         t.finish();
         exists.then_some(Self {
             directory,
@@ -120,6 +132,7 @@ impl Checkpoint {
             keep_last,
             local_directory,
             local_interval_steps,
+            timeout_seconds,
             at,
         })
     }

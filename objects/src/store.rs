@@ -8,41 +8,44 @@ use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path as ObjectPath;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, ListResult, ObjectMeta, ObjectStore, RetryConfig,
 };
 
-use super::failure::{Failure, is_not_found, is_of_body, with_context};
-use super::{Bucket, Service, runtime, without_credentials};
-use crate::source::{Error, Result};
+use crate::failure::{is_not_found, is_of_body, with_context};
+use crate::{Bucket, Error, Failure, Result, Service, runtime, without_credentials};
 
 /// How long to wait for a store, and how often to ask again. The same for all but tests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub struct Patience {
     /// The longest that connecting may take.
-    pub(super) connect: Duration,
+    pub connect: Duration,
     /// The longest that a store may send nothing while it is waited for.
-    pub(super) silence: Duration,
+    pub silence: Duration,
     /// No request is made again after this. With `silence`, it bounds how long a dead store is asked.
-    pub(super) ask_for: Duration,
+    pub ask_for: Duration,
     /// How often a request is made again.
-    pub(super) retries: usize,
+    pub retries: usize,
     /// How often an answer that broke off is continued without getting a byte further.
-    pub(super) resumes: u32,
+    pub resumes: u32,
     /// The first pause; each is twice as long as the one before.
-    pub(super) pause: Duration,
+    pub pause: Duration,
+    /// How long a store that cannot answer is asked for what a checkpoint needs.
+    pub outlast: Duration,
 }
 
 impl Patience {
     /// A store that does not answer is given up after 30 s to 45 s: two or three silences.
-    pub(super) const STANDARD: Self = Self {
+    pub const STANDARD: Self = Self {
         connect: Duration::from_secs(10),
         silence: Duration::from_secs(15),
         ask_for: Duration::from_secs(30),
         retries: 7,
         resumes: 5,
         pause: Duration::from_millis(200),
+        outlast: Duration::from_secs(300),
     };
 
     fn retry_config(&self) -> RetryConfig {
@@ -67,7 +70,8 @@ impl Patience {
 }
 
 /// Environment variables.
-pub(super) struct Variables(BTreeMap<String, String>);
+#[derive(Clone, Debug)]
+pub struct Variables(BTreeMap<String, String>);
 
 impl Variables {
     fn of_process() -> Self {
@@ -75,13 +79,13 @@ impl Variables {
         Self(std::env::vars_os().filter_map(|(k, v)| Some((text(k)?, text(v)?))).collect())
     }
 
-    #[cfg(test)]
-    pub(super) fn of(variables: &[(&str, &str)]) -> Self {
+    /// These, and no others.
+    pub fn of(variables: &[(&str, &str)]) -> Self {
         Self(variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
     /// A variable that is set and not empty.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
@@ -98,10 +102,23 @@ impl Variables {
     }
 }
 
+/// The two faces of what asks a store.
+struct Client {
+    objects: Arc<dyn ObjectStore>,
+    parts: Arc<dyn MultipartStore>,
+}
+
+impl Client {
+    fn of<T: ObjectStore + MultipartStore>(client: T) -> Self {
+        let client = Arc::new(client);
+        Self { objects: Arc::<T>::clone(&client), parts: client }
+    }
+}
+
 /// A bucket, and the client that asks for it.
-pub(crate) struct Store {
+pub struct Store {
     bucket: Bucket,
-    client: Arc<dyn ObjectStore>,
+    client: Client,
     patience: Patience,
     /// Where it is, for messages.
     host: String,
@@ -113,7 +130,10 @@ pub(crate) struct Store {
 
 impl Store {
     /// The store of a bucket, as the variables of this process describe it. It is made once, for its connections.
-    pub(crate) fn of_process(bucket: &Bucket) -> Result<Arc<Self>> {
+    ///
+    /// # Errors
+    /// The variables do not describe one.
+    pub fn of_process(bucket: &Bucket) -> Result<Arc<Self>> {
         static STORES: Mutex<BTreeMap<Bucket, Arc<Store>>> = Mutex::new(BTreeMap::new());
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = stores.get(bucket) {
@@ -125,7 +145,11 @@ impl Store {
         Ok(store)
     }
 
-    pub(super) fn new(bucket: &Bucket, variables: &Variables, patience: Patience) -> Result<Self> {
+    /// The store of a bucket, as `variables` describe it.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn new(bucket: &Bucket, variables: &Variables, patience: Patience) -> Result<Self> {
         static TLS: Once = Once::new();
         // An error says that the process has a provider already, which will do.
         TLS.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
@@ -149,37 +173,48 @@ impl Store {
         Ok(Self { bucket: bucket.clone(), client, patience, host, credentials, unsigned })
     }
 
-    pub(super) fn bucket(&self) -> &Bucket {
+    /// The bucket.
+    pub fn bucket(&self) -> &Bucket {
         &self.bucket
     }
 
-    pub(super) fn patience(&self) -> &Patience {
+    /// How long it is waited for.
+    pub fn patience(&self) -> &Patience {
         &self.patience
     }
 
-    pub(super) fn host(&self) -> &str {
+    /// Where it is, for messages.
+    pub fn host(&self) -> &str {
         &self.host
     }
 
     /// The variables with credentials that are set.
-    pub(super) fn credentials(&self) -> &[&'static str] {
+    pub fn credentials(&self) -> &[&'static str] {
         &self.credentials
     }
 
     /// The variable that says that nobody is to be named to the store.
-    pub(super) fn unsigned(&self) -> Option<&'static str> {
+    pub fn unsigned(&self) -> Option<&'static str> {
         self.unsigned
     }
 
-    pub(super) fn client(&self) -> &dyn ObjectStore {
-        &*self.client
+    /// What asks it.
+    pub fn client(&self) -> &dyn ObjectStore {
+        &*self.client.objects
+    }
+
+    pub(crate) fn multipart(&self) -> &dyn MultipartStore {
+        &*self.client.parts
     }
 
     /// An object, if there is one of this name.
-    pub(super) fn head(&self, key: &str) -> Result<Option<ObjectMeta>> {
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn head(&self, key: &str) -> Result<Option<ObjectMeta>> {
         let path = self.path(key)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let answer = self.wait(key, self.client.get_opts(&path, options))?;
+        let answer = self.wait(key, self.client().get_opts(&path, options))?;
         match answer {
             Ok(found) => Ok(Some(found.meta)),
             Err(error) if is_not_found(&error) => Ok(None),
@@ -188,10 +223,13 @@ impl Store {
     }
 
     /// All objects below a folder.
-    pub(super) fn list(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn list(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
         let path = self.path(folder)?;
         self.asked_again(folder, || async {
-            let (mut list, mut found) = (self.client.list(Some(&path)), Vec::new());
+            let (mut list, mut found) = (self.client().list(Some(&path)), Vec::new());
             while let Some(object) = poll_fn(|context| list.as_mut().poll_next(context)).await {
                 found.push(object?);
             }
@@ -200,9 +238,12 @@ impl Store {
     }
 
     /// The objects and folders in a folder.
-    pub(super) fn list_one(&self, folder: &str) -> Result<ListResult> {
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn list_one(&self, folder: &str) -> Result<ListResult> {
         let path = self.path(folder)?;
-        self.asked_again(folder, || self.client.list_with_delimiter(Some(&path)))
+        self.asked_again(folder, || self.client().list_with_delimiter(Some(&path)))
     }
 
     /// object_store makes a request again whose answer does not begin, but not one whose list breaks off.
@@ -222,15 +263,15 @@ impl Store {
         self.wait(key, ask())?.map_err(|error| self.failed(key, &error))
     }
 
-    fn path(&self, key: &str) -> Result<ObjectPath> {
-        ObjectPath::parse(key).map_err(|error| Error::BadPath {
-            path: self.bucket.address(key),
+    pub(crate) fn path(&self, key: &str) -> Result<ObjectPath> {
+        ObjectPath::parse(key).map_err(|error| Error::Address {
+            address: self.bucket.address(key),
             problem: format!("no object can have this name: {error}"),
             hint: "write one `/` between its parts".to_owned(),
         })
     }
 
-    fn wait<F: Future>(&self, key: &str, future: F) -> Result<F::Output> {
+    pub(crate) fn wait<F: Future>(&self, key: &str, future: F) -> Result<F::Output> {
         runtime::wait(future).map_err(|error| Error::Store {
             name: self.bucket.address(key),
             problem: format!("the thread for object stores cannot be started: {error}"),
@@ -238,7 +279,8 @@ impl Store {
         })
     }
 
-    pub(super) fn failed(&self, key: &str, error: &object_store::Error) -> Error {
+    /// What an error of the client means.
+    pub fn failed(&self, key: &str, error: &object_store::Error) -> Error {
         Failure::of(self, error).into_error(self.bucket.address(key))
     }
 }
@@ -252,7 +294,7 @@ impl fmt::Debug for Store {
 
 impl Service {
     /// The variables that say who asks.
-    pub(super) fn credentials(self) -> &'static [&'static str] {
+    pub fn credentials(self) -> &'static [&'static str] {
         match self {
             Self::Google => &[
                 "GOOGLE_APPLICATION_CREDENTIALS",
@@ -273,7 +315,7 @@ impl Service {
     }
 
     /// The variables that say that nobody asks; the first is for a bucket that anyone may read.
-    pub(super) fn unsigned(self) -> &'static [&'static str] {
+    pub fn unsigned(self) -> &'static [&'static str] {
         match self {
             Self::Google => &["GOOGLE_SKIP_SIGNATURE", "STORAGE_EMULATOR_HOST"],
             Self::S3 => &["AWS_SKIP_SIGNATURE"],
@@ -281,7 +323,7 @@ impl Service {
     }
 
     /// The variables that say where the store is.
-    pub(super) fn place(self) -> &'static str {
+    pub fn place(self) -> &'static str {
         match self {
             Self::Google => "STORAGE_EMULATOR_HOST and GOOGLE_BASE_URL",
             Self::S3 => "AWS_ENDPOINT_URL and AWS_REGION",
@@ -341,7 +383,7 @@ fn google(
     bucket: &Bucket,
     variables: &Variables,
     patience: &Patience,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
+) -> object_store::Result<Client> {
     let mut options = patience.client_options().with_allow_http(true);
     let mut builder = GoogleCloudStorageBuilder::new();
     for (key, value) in variables.settings("GOOGLE_") {
@@ -352,19 +394,19 @@ fn google(
     }
     if let Some(base) = emulator(variables) {
         builder = builder.with_base_url(&base).with_skip_signature(true);
+        if variables.get("GOOGLE_BEARER_TOKEN").is_none() {
+            // Writes are signed all the same, and there is nobody to ask for a token.
+            builder = builder.with_config(GoogleConfigKey::BearerToken, "emulator");
+        }
     }
     let builder = builder
         .with_bucket_name(&bucket.name)
         .with_client_options(options)
         .with_retry(patience.retry_config());
-    Ok(Arc::new(builder.build()?))
+    Ok(Client::of(builder.build()?))
 }
 
-fn s3(
-    bucket: &Bucket,
-    variables: &Variables,
-    patience: &Patience,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn s3(bucket: &Bucket, variables: &Variables, patience: &Patience) -> object_store::Result<Client> {
     let mut options = patience.client_options();
     let mut builder = AmazonS3Builder::new();
     for (key, value) in variables.settings("AWS_") {
@@ -377,5 +419,5 @@ fn s3(
         .with_bucket_name(&bucket.name)
         .with_client_options(options)
         .with_retry(patience.retry_config());
-    Ok(Arc::new(builder.build()?))
+    Ok(Client::of(builder.build()?))
 }

@@ -1,9 +1,11 @@
-//! An object store for the tests, with faults on demand. It speaks as much of the S3 API, and of the XML API of Google
-//! Cloud Storage, as reading needs: both are the same to it.
+//! An object store for tests, with faults on demand. It speaks as much of the S3 API, and of the XML API of Google Cloud
+//! Storage, as we ask for: both are the same to it but for the header of conditional writes.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "this is part of tests")]
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::Path;
@@ -11,14 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::store::{Patience, Store, Variables};
-use super::{Address, Bucket, RemoteTree};
-use crate::source::find::find_in;
-use crate::source::{Input, Result, SourceSpec};
+use crate::{Address, Bucket, Patience, Store, Variables};
 
 /// What goes wrong with an answer.
 #[derive(Clone, Debug)]
-pub(super) enum Fault {
+pub enum Fault {
     /// This status, with a body.
     Status(u16, &'static str),
     /// The body ends after so many bytes, and the connection with it.
@@ -31,19 +30,30 @@ pub(super) enum Fault {
     Silent,
     /// The object becomes another, and the body of this answer ends after so many bytes.
     ChangeAndCutAfter(&'static [u8], usize),
+    /// The connection breaks after so many bytes of what is being written; nothing is done.
+    ResetAfter(u64),
+    /// What was asked is done, and the connection breaks before the answer.
+    LoseAnswer,
 }
 
 /// What requests a fault is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum On {
+pub enum On {
     Any,
     List,
     Get,
+    /// An object as a whole.
+    Put,
+    /// A part of an object.
+    Part,
+    /// The end of an object in parts.
+    Complete,
 }
 
 #[derive(Default)]
 struct State {
-    objects: BTreeMap<String, (Vec<u8>, u64)>,
+    objects: BTreeMap<String, (Arc<Vec<u8>>, u64)>,
+    uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
     written: u64,
     faults: Vec<(On, Fault, usize)>,
     /// Method and target of each request, and its range.
@@ -55,7 +65,7 @@ struct State {
 }
 
 /// A running store with the bucket `bucket`.
-pub(super) struct Fake {
+pub struct Fake {
     port: u16,
     state: Arc<Mutex<State>>,
     /// Making a client takes a while: it reads the certificates of the system.
@@ -63,24 +73,26 @@ pub(super) struct Fake {
 }
 
 /// For tests of faults that end by themselves.
-pub(super) const PATIENT: Patience = Patience {
+pub const PATIENT: Patience = Patience {
     connect: Duration::from_secs(20),
     silence: Duration::from_secs(20),
     ask_for: Duration::from_secs(20),
     retries: 4,
     resumes: 4,
     pause: Duration::from_millis(5),
+    outlast: Duration::from_secs(20),
 };
 
 /// For tests of a store that is silent.
-pub(super) const HASTY: Patience = Patience {
+pub const HASTY: Patience = Patience {
     silence: Duration::from_millis(150),
     ask_for: Duration::from_millis(400),
+    outlast: Duration::from_millis(400),
     ..PATIENT
 };
 
 impl Fake {
-    pub(super) fn start() -> Self {
+    pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(Mutex::new(State { page: 1000, ..State::default() }));
@@ -99,13 +111,13 @@ impl Fake {
     }
 
     /// With all files of a folder.
-    pub(super) fn of(folder: &Path) -> Self {
+    pub fn of(folder: &Path) -> Self {
         let fake = Self::start();
         fake.put_folder(folder, "");
         fake
     }
 
-    pub(super) fn put_folder(&self, folder: &Path, prefix: &str) {
+    pub fn put_folder(&self, folder: &Path, prefix: &str) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = format!("{prefix}{}", path.file_name().unwrap().to_str().unwrap());
@@ -117,49 +129,63 @@ impl Fake {
         }
     }
 
-    pub(super) fn put(&self, key: &str, bytes: impl Into<Vec<u8>>) {
+    pub fn put(&self, key: &str, bytes: impl Into<Vec<u8>>) {
         let mut state = self.state.lock().unwrap();
         state.written += 1;
         let number = state.written;
-        state.objects.insert(key.to_owned(), (bytes.into(), number));
+        state.objects.insert(key.to_owned(), (Arc::new(bytes.into()), number));
     }
 
-    pub(super) fn remove(&self, key: &str) {
+    pub fn remove(&self, key: &str) {
         self.state.lock().unwrap().objects.remove(key);
     }
 
-    pub(super) fn page(&self, entries: usize) {
+    /// An object as it is now.
+    pub fn get(&self, key: &str) -> Option<Vec<u8>> {
+        self.state.lock().unwrap().objects.get(key).map(|(bytes, _)| bytes.to_vec())
+    }
+
+    pub fn keys(&self) -> Vec<String> {
+        self.state.lock().unwrap().objects.keys().cloned().collect()
+    }
+
+    /// Uploads that were begun and neither completed nor given up.
+    pub fn uploads(&self) -> usize {
+        self.state.lock().unwrap().uploads.len()
+    }
+
+    pub fn page(&self, entries: usize) {
         self.state.lock().unwrap().page = entries;
     }
 
     /// The next so many requests of a kind go wrong.
-    pub(super) fn fault(&self, on: On, fault: Fault, times: usize) {
+    pub fn fault(&self, on: On, fault: Fault, times: usize) {
         self.state.lock().unwrap().faults.push((on, fault, times));
     }
 
     /// Nothing goes wrong any more.
-    pub(super) fn heal(&self) {
+    pub fn heal(&self) {
         self.state.lock().unwrap().faults.clear();
     }
 
-    pub(super) fn ignore_if_match(&self) {
+    pub fn ignore_if_match(&self) {
         self.state.lock().unwrap().ignores_if_match = true;
     }
 
     /// The requests since this was last asked.
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.state.lock().unwrap().connections
     }
 
-    pub(super) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    pub(super) fn store(&self, address: &str, patience: Patience) -> (Arc<Store>, Address) {
+    pub fn store(&self, address: &str, patience: Patience) -> (Arc<Store>, Address) {
         let address = Address::parse(address).unwrap().unwrap();
         let mut stores = self.stores.lock().unwrap();
         let known = stores.entry((address.bucket().clone(), patience.silence));
@@ -168,20 +194,22 @@ impl Fake {
     }
 
     fn connect(&self, bucket: &Bucket, patience: Patience) -> Store {
-        let endpoint = self.endpoint();
-        let variables = [
-            ("STORAGE_EMULATOR_HOST", endpoint.as_str()),
-            ("AWS_ENDPOINT_URL", endpoint.as_str()),
-            ("AWS_ALLOW_HTTP", "true"),
-            ("AWS_ACCESS_KEY_ID", "the-id"),
-            ("AWS_SECRET_ACCESS_KEY", "the-secret"),
-        ];
+        let variables = self.variables();
+        let variables: Vec<(&str, &str)> =
+            variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         Store::new(bucket, &Variables::of(&variables), patience).unwrap()
     }
 
-    pub(super) fn find(&self, spec: &SourceSpec, patience: Patience) -> Result<Vec<Input>> {
-        let (store, address) = self.store(&spec.path, patience);
-        find_in(&RemoteTree::new(store, &address), address.key(), spec)
+    /// What the environment of a program that asks this store must have.
+    pub fn variables(&self) -> [(&'static str, String); 5] {
+        let endpoint = self.endpoint();
+        [
+            ("STORAGE_EMULATOR_HOST", endpoint.clone()),
+            ("AWS_ENDPOINT_URL", endpoint),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "the-id".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "the-secret".to_owned()),
+        ]
     }
 }
 
@@ -190,6 +218,7 @@ struct Request {
     key: String,
     query: BTreeMap<String, String>,
     headers: BTreeMap<String, String>,
+    body: Vec<u8>,
 }
 
 impl Request {
@@ -218,15 +247,31 @@ impl Request {
             key: decoded(path.trim_start_matches('/')),
             query: query.collect(),
             headers,
+            body: Vec::new(),
         };
         Some((request, log.trim().to_owned()))
     }
 
+    /// Bytes that follow.
+    fn length(&self) -> u64 {
+        self.headers.get("content-length").map_or(0, |length| length.parse().unwrap())
+    }
+
+    /// Whether it must find no object of its name: as Google and as Amazon say it.
+    fn is_for_a_new_one(&self) -> bool {
+        let has = |name: &str, value: &str| self.headers.get(name).is_some_and(|v| v == value);
+        has("x-goog-if-generation-match", "0") || has("if-none-match", "*")
+    }
+
     fn is(&self, on: On) -> bool {
+        let is_part = self.query.contains_key("partNumber");
         match on {
             On::Any => true,
             On::List => self.query.contains_key("list-type"),
             On::Get => self.method == "GET" && !self.query.contains_key("list-type"),
+            On::Put => self.method == "PUT" && !is_part,
+            On::Part => self.method == "PUT" && is_part,
+            On::Complete => self.method == "POST" && self.query.contains_key("uploadId"),
         }
     }
 }
@@ -250,18 +295,31 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     // The head and the body are written one after the other.
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
-    while let Some((request, log)) = Request::read(&mut reader) {
+    while let Some((mut request, log)) = Request::read(&mut reader) {
+        let fault = {
+            let mut state = state.lock().unwrap();
+            state.requests.push(log);
+            let mut faults = state.faults.iter_mut();
+            faults.find(|(on, _, times)| *times > 0 && request.is(*on)).map(|(_, fault, times)| {
+                *times -= 1;
+                fault.clone()
+            })
+        };
+        let length = request.length();
+        if let Some(Fault::ResetAfter(bytes)) = fault {
+            reader.by_ref().take(bytes.min(length)).read_to_end(&mut request.body)?;
+            return Ok(());
+        }
+        reader.by_ref().take(length).read_to_end(&mut request.body)?;
+        if (request.body.len() as u64) < length {
+            return Ok(());
+        }
         let mut state = state.lock().unwrap();
-        state.requests.push(log);
-        let fault = state.faults.iter_mut().find(|(on, _, times)| *times > 0 && request.is(*on));
-        let fault = fault.map(|(_, fault, times)| {
-            *times -= 1;
-            fault.clone()
-        });
         let answer = answer(&mut state, &request, fault.as_ref());
         drop(state);
         let mut stream = stream;
         match fault {
+            Some(Fault::LoseAnswer) => return Ok(()),
             Some(Fault::Silent) => thread::sleep(Duration::from_secs(3600)),
             Some(Fault::CutAfter(bytes) | Fault::ChangeAndCutAfter(_, bytes)) => {
                 let (head, body) = answer.parts(&request, 0);
@@ -327,6 +385,9 @@ fn answer(state: &mut State, request: &Request, fault: Option<&Fault>) -> Answer
     if request.is(On::List) {
         return Answer::new(200, list(state, &request.query));
     }
+    if matches!(request.method.as_str(), "PUT" | "POST" | "DELETE") {
+        return change(state, request, key);
+    }
     let Some((bytes, number)) = state.objects.get(key).cloned() else {
         return Answer::error(404, "NoSuchKey");
     };
@@ -338,7 +399,7 @@ fn answer(state: &mut State, request: &Request, fault: Option<&Fault>) -> Answer
     if let Some(Fault::ChangeAndCutAfter(bytes, _)) = fault {
         state.written += 1;
         let number = state.written;
-        state.objects.insert(key.to_owned(), (bytes.to_vec(), number));
+        state.objects.insert(key.to_owned(), (Arc::new(bytes.to_vec()), number));
     }
     let (status, range) = match request.headers.get("range") {
         Some(range) => (206, parsed(range, bytes.len())),
@@ -353,6 +414,75 @@ fn answer(state: &mut State, request: &Request, fault: Option<&Fault>) -> Answer
         headers += &format!("Content-Range: bytes {start}-{last}/{all}\r\n");
     }
     Answer { status, headers, body: bytes[range].to_vec() }
+}
+
+/// Writes, and what belongs to writing in parts.
+fn change(state: &mut State, request: &Request, key: &str) -> Answer {
+    let upload = request.query.get("uploadId");
+    let tagged = |number: u64, body: String| {
+        let headers = format!("ETag: \"{number}\"\r\nx-goog-generation: {number}\r\n");
+        Answer { status: 200, headers, body: body.into() }
+    };
+    if request.query.contains_key("delete") {
+        // Amazon's way, for several at once.
+        let body = String::from_utf8_lossy(&request.body);
+        let mut deleted = String::new();
+        for rest in body.split("<Key>").skip(1) {
+            let key = rest.split("</Key>").next().unwrap();
+            state.objects.remove(key);
+            deleted += &format!("<Deleted><Key>{key}</Key></Deleted>");
+        }
+        return Answer::new(200, format!("<DeleteResult>{deleted}</DeleteResult>"));
+    }
+    let is_refused = request.is_for_a_new_one() && state.objects.contains_key(key);
+    state.written += 1;
+    let number = state.written;
+    match (request.method.as_str(), upload) {
+        ("POST", None) => {
+            let id = format!("upload-{number}");
+            state.uploads.insert(id.clone(), BTreeMap::new());
+            let body = format!(
+                "<InitiateMultipartUploadResult><Bucket>bucket</Bucket><Key>{}</Key>\
+                 <UploadId>{id}</UploadId></InitiateMultipartUploadResult>",
+                escaped(key)
+            );
+            Answer::new(200, body)
+        }
+        ("PUT", Some(id)) => {
+            let Some(parts) = state.uploads.get_mut(id) else {
+                return Answer::error(404, "NoSuchUpload");
+            };
+            let part = request.query.get("partNumber").unwrap().parse().unwrap();
+            parts.insert(part, request.body.clone());
+            tagged(number, String::new())
+        }
+        ("POST", Some(id)) => {
+            let Some(parts) = state.uploads.remove(id) else {
+                return Answer::error(404, "NoSuchUpload");
+            };
+            let bytes = parts.into_values().collect::<Vec<_>>().concat();
+            state.objects.insert(key.to_owned(), (Arc::new(bytes), number));
+            let body = format!(
+                "<CompleteMultipartUploadResult><Key>{}</Key><ETag>\"{number}\"</ETag>\
+                 </CompleteMultipartUploadResult>",
+                escaped(key)
+            );
+            tagged(number, body)
+        }
+        ("DELETE", Some(id)) => {
+            state.uploads.remove(id);
+            Answer::new(204, "")
+        }
+        ("DELETE", None) => match state.objects.remove(key) {
+            Some(_) => Answer::new(204, ""),
+            None => Answer::error(404, "NoSuchKey"),
+        },
+        _ if is_refused => Answer::error(412, "PreconditionFailed"),
+        _ => {
+            state.objects.insert(key.to_owned(), (Arc::new(request.body.clone()), number));
+            tagged(number, String::new())
+        }
+    }
 }
 
 fn parsed(range: &str, length: usize) -> Range<usize> {

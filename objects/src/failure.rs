@@ -5,18 +5,19 @@ use std::io;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use super::{Service, Store};
-use crate::source::Error;
+use crate::Error;
+use crate::{Service, Store};
 
 /// Why a store did not give what was asked of it.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub struct Failure {
     problem: String,
     hint: String,
 }
 
 impl Failure {
-    pub(super) fn of(store: &Store, error: &object_store::Error) -> Self {
+    /// What an error of the client means.
+    pub fn of(store: &Store, error: &object_store::Error) -> Self {
         if is_about_credentials(store, error) {
             let problem = format!("no credentials could be got: {}", innermost(error));
             return Self { problem, hint: credentials_hint(store) };
@@ -50,17 +51,19 @@ impl Failure {
     }
 
     /// An answer that breaks off again and again.
-    pub(super) fn broken_off(store: &Store, why: &str) -> Self {
+    pub fn broken_off(store: &Store, why: &str) -> Self {
         let problem =
             format!("the answer of the store at {} broke off again and again: {why}", store.host());
         Self { problem, hint: "check the network, and try again later".to_owned() }
     }
 
-    pub(super) fn into_error(self, name: String) -> Error {
+    /// As an error about `name`.
+    pub fn into_error(self, name: String) -> Error {
         Error::Store { name, problem: self.problem, hint: self.hint }
     }
 
-    pub(super) fn into_io(self) -> io::Error {
+    /// As an error of a reader.
+    pub fn into_io(self) -> io::Error {
         io::Error::other(format!("{}; {}", self.problem, self.hint))
     }
 }
@@ -170,8 +173,8 @@ fn credentials_hint(store: &Store) -> String {
         );
     }
     format!(
-        "the credentials of {} were used; they must allow to list the bucket and to get its objects (for a public \
-         bucket, set {public}=true)",
+        "the credentials of {} were used; they must allow to list the bucket and to get its objects, for checkpoints \
+         also to put and delete them (for a public bucket, set {public}=true)",
         found.join(" and ")
     )
 }
@@ -189,12 +192,12 @@ fn is_about_credentials(store: &Store, error: &object_store::Error) -> bool {
 }
 
 /// Whether the object, or the bucket, is not there.
-pub(super) fn is_not_found(error: &object_store::Error) -> bool {
+pub(crate) fn is_not_found(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { .. })
 }
 
 /// Why the object is no longer the one that was found, if it is that.
-pub(super) fn change(error: &object_store::Error) -> Option<&'static str> {
+pub fn change(error: &object_store::Error) -> Option<&'static str> {
     let of_error = chain(error).find_map(|e| match e.downcast_ref::<object_store::Error>() {
         Some(object_store::Error::Precondition { .. }) => Some("it has another ETag"),
         Some(object_store::Error::NotFound { .. }) => Some("it is no longer there"),
@@ -204,20 +207,28 @@ pub(super) fn change(error: &object_store::Error) -> Option<&'static str> {
     of_error.or_else(|| is_shorter().then_some("it is shorter than it was"))
 }
 
+/// Whether the same may be given when it is asked for again later.
+pub(crate) fn is_transient(error: &object_store::Error) -> bool {
+    match Answer::in_error(error) {
+        Some(answer) => answer.status == 408 || answer.status == 429 || answer.status >= 500,
+        None => chain(error).any(|e| e.is::<HttpError>()),
+    }
+}
+
 /// Whether an answer began and broke off.
-pub(super) fn is_of_body(error: &object_store::Error) -> bool {
+pub(crate) fn is_of_body(error: &object_store::Error) -> bool {
     let is_transport = |e: &(dyn StdError + 'static)| e.is::<HttpError>();
     chain(error).any(is_transport)
         && !chain(error).any(|e| e.to_string().starts_with("Error performing GET"))
 }
 
 /// What is wrong with how a store is described. Other than an answer, it needs its context: the file of credentials.
-pub(super) fn with_context(error: &object_store::Error) -> String {
+pub(crate) fn with_context(error: &object_store::Error) -> String {
     chain(error).nth(1).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// What the error that began it all says.
-pub(super) fn innermost(error: &object_store::Error) -> String {
+pub fn innermost(error: &object_store::Error) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
 }
 

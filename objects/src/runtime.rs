@@ -10,7 +10,10 @@ use tokio::runtime::{Builder, Handle};
 static HANDLE: Mutex<Option<Handle>> = Mutex::new(None);
 
 /// The runtime, started if it was not yet. It goes on until the process ends, so that connections are kept.
-pub(super) fn handle() -> io::Result<Handle> {
+///
+/// # Errors
+/// There is no memory for a thread.
+pub fn handle() -> io::Result<Handle> {
     let mut handle = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(handle) = &*handle {
         return Ok(handle.clone());
@@ -24,6 +27,9 @@ pub(super) fn handle() -> io::Result<Handle> {
 }
 
 /// Waits for something that the runtime does.
-pub(super) fn wait<F: Future>(future: F) -> io::Result<F::Output> {
+///
+/// # Errors
+/// As [`handle`].
+pub fn wait<F: Future>(future: F) -> io::Result<F::Output> {
     Ok(handle()?.block_on(future))
 }

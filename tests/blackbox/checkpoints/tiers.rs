@@ -1,0 +1,171 @@
+//! Two tiers: one that is fast and saved to often, one that lasts.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{LIMIT, Saved, events};
+use crate::support::{Done, wait_for_step};
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LIMIT, "it never comes");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A run with a local tier.
+struct Tiers {
+    saved: Saved,
+}
+
+impl Tiers {
+    fn new(more: &str) -> Self {
+        let saved = Saved::with("interval_steps = 10\nkeep_last = 2\nlocal_interval_steps = 2");
+        let recipe = fs::read_to_string(saved.path("r.toml")).unwrap();
+        let local = saved.path("fast");
+        let table = format!("[checkpoint]\nlocal_directory = {local:?}\n{more}");
+        saved.bench.write("r.toml", &recipe.replace("[checkpoint]\n", &table));
+        Self { saved }
+    }
+
+    /// Kills a run once it has a checkpoint of step 10 where it lasts, and a local one of a later step.
+    fn kill(&self) {
+        let run = self.saved.start("out", &["--set", "training.steps=100000"]);
+        let persistent = self.saved.checkpoint("out", 10);
+        wait_until(|| persistent.exists() && self.local_steps().iter().any(|step| *step > 10));
+        run.signal("KILL");
+        run.wait_for(LIMIT);
+    }
+
+    /// What the folder of the local tier has.
+    fn local_steps(&self) -> Vec<u64> {
+        let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+        let runs = folders(&self.saved.path("fast"));
+        let names = runs.flat_map(|run| folders(&run.path())).map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.strip_prefix("step-")?.parse().ok()).collect()
+    }
+
+    fn list(&self) -> Vec<Value> {
+        let done = self.saved.bench.run(&["checkpoint", "ls", "out", "--json"]).expect(0);
+        serde_json::from_str(&done.stdout).unwrap()
+    }
+
+    /// The steps of a tier.
+    fn steps(&self, tier: &str) -> Vec<u64> {
+        let all = self.list();
+        let of = all.iter().filter(|line| line["tier"] == tier);
+        of.map(|line| line["step"].as_u64().unwrap()).collect()
+    }
+
+    /// Goes on until a few steps later, and makes sure that this is as if nothing had been.
+    fn goes_on(&self, from: u64) -> Done {
+        let steps = format!("training.steps={}", from + 3);
+        let more = ["--set", steps.as_str()];
+        let done = self.saved.train("out", &more).expect(0);
+        assert_eq!(events(&done, "resume")[0]["step"], from);
+        self.saved.train("whole", &more).expect(0);
+        assert_eq!(self.saved.losses("out"), self.saved.losses("whole"));
+        self.saved.same_tensors("out", "whole", from + 3);
+        done
+    }
+}
+
+#[test]
+fn a_kill_costs_the_steps_since_the_last_persistent_save() {
+    let tiers = Tiers::new("");
+    tiers.kill();
+    let local = tiers.steps("local").last().copied().unwrap();
+    assert!(local > 10 && local.is_multiple_of(2), "{local}");
+    assert!(tiers.steps("persistent").iter().all(|step| step % 10 == 0));
+    tiers.goes_on(local);
+    // What is on the persistent tier is not kept in memory as well.
+    assert_eq!(tiers.steps("local"), [0; 0]);
+    assert_eq!(fs::read_dir(tiers.saved.path("fast")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_local_tier_that_is_gone_or_damaged_ends_a_run() {
+    for damage in ["gone", "damaged"] {
+        let tiers = Tiers::new("");
+        tiers.kill();
+        if damage == "gone" {
+            fs::remove_dir_all(tiers.saved.path("fast")).unwrap();
+        } else {
+            for line in tiers.list().iter().filter(|line| line["tier"] == "local") {
+                let path = line["path"].as_str().unwrap();
+                let file = format!("{path}/rank-00001.safetensors");
+                let mut content = fs::read(&file).unwrap();
+                content[5000] ^= 1;
+                fs::write(&file, content).unwrap();
+            }
+        }
+        let last = tiers.steps("persistent").last().copied().unwrap();
+        let done = tiers.goes_on(last);
+        let skipped = events(&done, "resume")[0]["skipped"].as_array().unwrap().len();
+        assert_eq!(skipped > 0, damage == "damaged" && tiers_is_newer(&done));
+    }
+}
+
+/// Whether the damaged copy was of a later step than the one that was taken.
+fn tiers_is_newer(done: &Done) -> bool {
+    let resume = &events(done, "resume")[0];
+    let skipped = resume["skipped"].as_array().unwrap();
+    skipped.iter().all(|skipped| skipped["step"].as_u64() > resume["step"].as_u64())
+}
+
+#[test]
+fn two_damaged_copies_are_one_that_is_not() {
+    let tiers = Tiers::new("");
+    // Both tiers have step 40, and none a later one.
+    let once = ["--set", "checkpoint.local_interval_steps=40"];
+    let long = ["--set", "training.steps=100000", "--set", "checkpoint.interval_steps=40"];
+    let run = tiers.saved.start("out", &[&long[..], &once].concat());
+    let persistent = tiers.saved.checkpoint("out", 40);
+    wait_until(|| persistent.exists() && tiers.local_steps() == [40]);
+    run.signal("KILL");
+    run.wait_for(LIMIT);
+    assert_eq!((tiers.steps("local"), tiers.steps("persistent")), (vec![40], vec![40]));
+    for (line, rank) in tiers.list().iter().zip(["rank-00000", "rank-00001"]) {
+        let file = format!("{}/{rank}.safetensors", line["path"].as_str().unwrap());
+        let mut content = fs::read(&file).unwrap();
+        let last = content.len() - 1;
+        content[last] ^= 1;
+        fs::write(&file, content).unwrap();
+    }
+    tiers.saved.bench.run(&["checkpoint", "verify", "out"]).expect(5);
+    let done = tiers.goes_on(40);
+    assert!(!done.stderr.contains("cannot be used"), "{}", done.stderr);
+}
+
+#[test]
+fn a_full_local_tier_ends_a_run() {
+    let tiers = Tiers::new("");
+    // A file is in the way of the second local save, and of all after it.
+    let run = tiers.saved.start("out", &["--set", "training.steps=100000"]);
+    wait_for_step(&tiers.saved.bench, "out", 3);
+    let fast = tiers.saved.path("fast");
+    let folder = fs::read_dir(&fast).unwrap().next().unwrap().unwrap().path();
+    fs::rename(&folder, fast.join("away")).unwrap();
+    fs::write(&folder, "in the way").unwrap();
+    wait_for_step(&tiers.saved.bench, "out", 11);
+    run.signal("TERM");
+    let done = run.wait_for(LIMIT).expect(75).says(&["there is no local checkpoint of step"]);
+    let persistent = events(&done, "checkpoint");
+    let persistent = persistent.iter().filter(|event| event["tier"] == "persistent");
+    assert!(persistent.count() >= 2, "{}", done.stdout);
+    let ledger = fs::read_to_string(tiers.saved.path("out/ledger.jsonl")).unwrap();
+    assert!(ledger.contains("\"event\":\"local_checkpoint_lost\""));
+}
+
+#[test]
+fn an_unusable_local_folder_is_found_at_the_first_save() {
+    let tiers = Tiers::new("");
+    fs::write(tiers.saved.path("fast"), "in the way").unwrap();
+    let done = tiers.saved.train("out", &[]).expect(2);
+    done.says(&["checkpoint.local_directory"]);
+}
