@@ -100,7 +100,7 @@ fn every_format_gives_what_local_files_give_from_every_start() {
         let expected = local.all();
         assert!(expected.len() > 3, "{name}");
         for service in SERVICES {
-            let inputs = find_on(fake, &spec_of(&format!("{service}/{name}")), PATIENT).unwrap();
+            let inputs = find_on(&fake, &spec_of(&format!("{service}/{name}")), PATIENT).unwrap();
             let input = inputs[0].clone();
             assert_eq!(input.name, format!("{service}/{name}"));
             assert_eq!(input.bytes, local.input.bytes);
