@@ -18,6 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "recipes/crate/src",
         "parallelism/src",
         "datasets/src",
+        "objects/src",
+        "checkpoint/src",
         "trainer",
         "Cargo.toml",
         "Cargo.lock",

@@ -60,6 +60,15 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A place that is taken.
+    #[error("{}: {what}", path.display())]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+        /// By whom.
+        what: &'static str,
+    },
+
     /// A checkpoint without something that is needed of it.
     #[error("{}: {what}", path.display())]
     Lacks {

@@ -338,7 +338,7 @@ pub fn probe(place: &Place) -> Result<()> {
     probed
 }
 
-fn write_file(path: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn write_file(path: &Path, content: &[u8]) -> Result<()> {
     let write = || {
         let mut file = File::options().write(true).create_new(true).open(path)?;
         file.write_all(content)?;
@@ -347,7 +347,7 @@ fn write_file(path: &Path, content: &[u8]) -> Result<()> {
     write().map_err(|error| Error::file(path, "write", error))
 }
 
-fn sync_folder(path: &Path) -> Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     let sync = || File::open(path)?.sync_all();
     sync().map_err(|error| Error::folder(path, "sync", error))
 }

@@ -15,26 +15,33 @@
 //!
 //! What a rank reads is worked out from regions alone ([`restore`]): the mesh that wrote them does not matter.
 //!
+//! [`hugging_face`] has the way to and from the format in which others keep models.
+//!
 //! Architecture invariants: nothing here knows recipes, processes or Python; no decision looks at a clock.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod cut;
 mod error;
 mod folder;
 mod hash;
 mod header;
+pub mod hugging_face;
 mod image;
 mod manifest;
 mod name;
 mod objects;
+mod pin;
 mod place;
 mod read;
 mod region;
+mod retention;
 mod sink;
 mod tensor;
 mod verify;
 mod write;
 
+pub use cut::cut;
 pub use error::{Error, Result};
 pub use folder::{
     Found, Staged, list, open, probe, remove_abandoned, remove_abandoned_step, remove_checkpoint,
@@ -45,12 +52,14 @@ pub use header::Header;
 pub use image::Image;
 pub use manifest::{FileFacts, MANIFEST, Manifest, VERSION};
 pub use name::StepName;
+pub use pin::{PINNED, Pin};
 pub use place::{Place, Prefix};
 pub use read::{Checkpoint, Wanted, are_enough, restore};
 pub use region::Region;
+pub use retention::{Fate, Retention, Standing};
 pub use tensor::{Dtype, Part, TensorFacts};
 pub use verify::{BadPart, Findings, verify};
-pub use write::{ShardPlan, ShardWriter, Target, Written};
+pub use write::{ShardPlan, ShardWriter, Target, Written, write_whole};
 
 #[cfg(test)]
 mod tests;

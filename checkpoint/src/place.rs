@@ -127,6 +127,44 @@ impl Place {
         }
     }
 
+    /// Writes a small file in it, in place of one that is there.
+    pub(crate) fn write(&self, name: &str, content: Vec<u8>) -> Result<()> {
+        match self {
+            Self::Folder(path) => {
+                let path = path.join(name);
+                fs::write(&path, content).map_err(|error| Error::file(&path, "write", error))
+            }
+            Self::Objects(prefix) => Ok(prefix.store()?.put(&prefix.key(name), content.into())?),
+        }
+    }
+
+    /// Removes a file in it, if there is one.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Folder(path) => {
+                let path = path.join(name);
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        Err(Error::file(&path, "remove", error))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Self::Objects(prefix) => Ok(prefix.store()?.delete(&prefix.key(name))?),
+        }
+    }
+
+    /// What it is in.
+    pub fn parent(&self) -> Option<Self> {
+        match self {
+            Self::Folder(path) => path.parent().map(Self::from),
+            Self::Objects(prefix) => Some(Self::Objects(Prefix {
+                address: prefix.address.parent()?,
+                store: prefix.store.clone(),
+            })),
+        }
+    }
+
     /// Whether there is a file of this name in it.
     ///
     /// # Errors

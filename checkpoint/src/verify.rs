@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::header::Entry;
 use crate::place::Blob;
-use crate::{Checkpoint, Error, Hash, MANIFEST, Place, Result};
+use crate::{Checkpoint, Error, Hash, MANIFEST, PINNED, Place, Result};
 
 /// A part of a checkpoint that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -134,7 +134,7 @@ impl Check<'_> {
 /// Files of the folder that are not of the checkpoint.
 fn extra(checkpoint: &Checkpoint) -> Vec<PathBuf> {
     let own = checkpoint.manifest().files.iter().map(|file| file.name.as_str());
-    let own: BTreeSet<&str> = own.chain([MANIFEST]).collect();
+    let own: BTreeSet<&str> = own.chain([MANIFEST, PINNED]).collect();
     let place = checkpoint.place();
     let names = place.names().unwrap_or_default();
     let others = names.iter().filter(|name| !own.contains(name.as_str()));

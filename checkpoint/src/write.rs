@@ -52,6 +52,34 @@ impl ShardPlan {
     }
 }
 
+/// Writes a file of parts that are all in memory already, and waits until it is there.
+///
+/// # Errors
+/// As [`ShardWriter`].
+pub fn write_whole(
+    target: Target,
+    plan: ShardPlan,
+    parts: &[&[u8]],
+    threads: usize,
+    stop: &AtomicBool,
+) -> Result<FileFacts> {
+    // How often to look whether to stop.
+    const TICK: Duration = Duration::from_millis(50);
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::Stopped);
+    }
+    let halt = Arc::new(AtomicBool::new(false));
+    let image = Image::new(plan, threads)?;
+    let writer = ShardWriter::start(vec![target], image, parts, threads, &halt)?;
+    loop {
+        match writer.next(TICK) {
+            Some((written, _)) => return written,
+            None if writer.thread.is_finished() => return Err(failed_thread("writes")),
+            None => halt.store(stop.load(Ordering::Relaxed), Ordering::Relaxed),
+        }
+    }
+}
+
 /// Where a file goes: a place and its name there.
 pub type Target = (Place, String);
 

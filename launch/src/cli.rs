@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use titan_parallelism::Convention;
 
+use crate::checkpoint_command::args::{ExportArgs, ImportWeightsArgs, PinArgs, PruneArgs};
 use crate::exit;
 use crate::train::Policy;
 
@@ -32,7 +33,7 @@ pub(crate) enum Command {
     /// Make, show and check token shards.
     #[command(subcommand)]
     Data(DataCommand),
-    /// List, show and check checkpoints.
+    /// List, show, check, keep and remove checkpoints, and exchange them with others.
     #[command(subcommand)]
     Checkpoint(CheckpointCommand),
     /// Install the Python environment of the engine now, instead of at the first run.
@@ -218,6 +219,15 @@ pub(crate) enum CheckpointCommand {
     Show(CheckpointPathArgs),
     /// Read every byte and compare it with its hash; exit code 5 if one is not what was written.
     Verify(CheckpointPathArgs),
+    /// Write a checkpoint in a format that others read: its weights for transformers, or its whole state for
+    /// torch.distributed.checkpoint.
+    Export(ExportArgs),
+    /// Make a checkpoint of what others have written; a run whose checkpoint.directory has it begins with it.
+    Import(ImportWeightsArgs),
+    /// Keep a checkpoint for good: neither a run nor prune removes it.
+    Pin(PinArgs),
+    /// Remove old checkpoints, once the newest was read and found sound. Those that are pinned stay.
+    Prune(PruneArgs),
 }
 
 /// Which checkpoints.

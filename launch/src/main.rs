@@ -10,6 +10,7 @@ mod data;
 mod data_command;
 mod exit;
 mod failure;
+mod hugging_face;
 mod recipe_command;
 mod reckon;
 mod setup;

@@ -130,6 +130,18 @@ impl Address {
     }
 }
 
+impl Address {
+    /// What it is below, if it is below anything.
+    pub fn parent(&self) -> Option<Self> {
+        let key = match self.key.rsplit_once('/') {
+            Some((key, _)) => key,
+            None if self.key.is_empty() => return None,
+            None => "",
+        };
+        Some(Self { bucket: self.bucket.clone(), key: key.to_owned(), is_folder: false })
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.bucket.address(&self.key))

@@ -88,6 +88,7 @@ sources = [{ path = "gs://b/v", documents = "lines", split = "test" }]
 directory = "checkpoints"
 interval_steps = 100
 keep_last = 3
+keep_every_steps = 1000
 local_directory = "/dev/shm/t"
 local_interval_steps = 10
 [metrics]

@@ -18,7 +18,8 @@ const ENGINE: Duration = Duration::from_secs(1500);
 /// The tests of recipes take half a minute, most of it for imports.
 const RECIPES: Duration = Duration::from_secs(300);
 
-/// A Python with the engine's own packages and those of `tests/requirements.txt` on top, made once.
+/// A Python with the engine's own packages and those of `tests/requirements.txt` on top, made once. Not to be called while
+/// a bench is there.
 pub(crate) fn python() -> PathBuf {
     let bench = Bench::new();
     let done = bench.start(&["setup", "--json"]).wait_for(INSTALL).expect(0);

@@ -177,6 +177,7 @@ REFUSED = {
     "too many heads": (DENSE, {"model.num_heads": 8192}, "num_heads"),
     "too many slices": (SLICES, {"hardware.slices": 1025}, "slices"),
     "no checkpoint kept": (SAVED, {"checkpoint.keep_last": 0}, "keep_last"),
+    "every checkpoint of none kept": (SAVED, {"checkpoint.keep_every_steps": 0}, "keep_every_steps"),
     "top_p above one": (REWARDED, {"rl.top_p": 1.1}, "top_p"),
     "odd width of a head": (DENSE, {"model.head_dim": 33}, "head_dim"),
     "image that is not cut into tokens": (IMAGES, {"flux.image_size": 40}, "image_size"),

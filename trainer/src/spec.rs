@@ -1,11 +1,13 @@
 //! What the launcher tells every worker about the run, made once from the recipe.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use titan_checkpoint::Place;
 use titan_datasets::{BatchPlan, LoaderConfig, SourceConfig, SplitPath, ValidationConfig};
-use titan_recipes::tables::model::Experts;
+use titan_recipes::tables::model::{Experts, Init};
 use titan_recipes::tables::optimizer::OptimizerName;
-use titan_recipes::{Choice, Layout, Recipe};
+use titan_recipes::{Choice, Layout, Location, Recipe};
 
 use crate::save_plan::SavePlan;
 use crate::saver::SaveSpec;
@@ -72,6 +74,9 @@ pub struct RunSpec {
     pub save: Option<Saving>,
     /// What the run goes on from; nothing for one that begins.
     pub resume: Option<Resume>,
+    /// The folder whose weights a run that begins begins with, in Hugging Face's format; without one they are random.
+    #[serde(default)]
+    pub init: Option<PathBuf>,
 }
 
 impl RunSpec {
@@ -94,6 +99,10 @@ impl RunSpec {
             seed: *recipe.training.seed,
             save: None,
             resume: None,
+            init: match &*recipe.model.init {
+                Init::Folder(Location::Local(folder)) => Some(folder.clone()),
+                Init::Random | Init::Folder(Location::Remote(_)) => None,
+            },
         })
     }
 

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 use titan_checkpoint::{
-    Error, Found, Place, Staged, list, remove_abandoned_step, remove_checkpoint, verify,
+    Error, Fate, Found, Pin, Place, Retention, Staged, Standing, list, remove_abandoned_step,
+    remove_checkpoint, verify,
 };
 use titan_trainer::saver::{RankSaved, SaveSpec, Tier};
 
@@ -79,7 +80,7 @@ impl Keeper {
     /// Starts the thread; `report` is told what became of each save.
     pub(crate) fn start(
         to: SaveSpec,
-        keep_last: u64,
+        retention: Retention,
         world: usize,
         describe: Box<dyn Fn(u64) -> Value>,
         report: impl Fn(Kept) + Send + 'static,
@@ -89,7 +90,7 @@ impl Keeper {
         let thread = thread::Builder::new().name(name).spawn(move || {
             for work in orders {
                 let (tier, step) = (work.tier, work.step);
-                report(Kept { tier, step, result: keep(&to, keep_last, work) });
+                report(Kept { tier, step, result: keep(&to, retention, work) });
             }
         })?;
         let waiting = BTreeMap::new();
@@ -125,7 +126,7 @@ impl Keeper {
     }
 }
 
-fn keep(to: &SaveSpec, keep_last: u64, work: Work) -> Result<Committed, NotKept> {
+fn keep(to: &SaveSpec, retention: Retention, work: Work) -> Result<Committed, NotKept> {
     let began = Instant::now();
     let Work { tier, step, files, run, never_whole } = work;
     let slowest = |of: fn(&RankSaved) -> f64| files.iter().map(of).fold(0.0, f64::max);
@@ -145,9 +146,12 @@ fn keep(to: &SaveSpec, keep_last: u64, work: Work) -> Result<Committed, NotKept>
         // What stays is in nobody's way, and tried again by the next start.
         let _ = remove_abandoned_step(root, step, &to.writer);
     }
-    // One in memory is enough: there are others where they last.
-    let keep_last = if tier == Tier::Local { 1 } else { keep_last };
-    let (removed, kept_back) = match thin_out(root, &id, keep_last, &place) {
+    let retention = match tier {
+        Tier::Persistent => retention,
+        // One in memory is enough: there are others where they last.
+        Tier::Local => Retention { keep_last: 1, keep_every_steps: None },
+    };
+    let (removed, kept_back) = match thin_out(root, &id, retention, &place) {
         Ok(removed) => (removed, None),
         Err(why) => (Vec::new(), Some(why)),
     };
@@ -163,11 +167,16 @@ fn keep(to: &SaveSpec, keep_last: u64, work: Work) -> Result<Committed, NotKept>
     })
 }
 
-/// Removes what is older than the last `keep_last` checkpoints of this run, once the newest, at `newest`, has been read
-/// back and found sound. What other runs have made is not touched.
-fn thin_out(root: &Place, run: &Value, keep_last: u64, newest: &Place) -> Result<Vec<u64>, String> {
+/// Removes the checkpoints of this run that are too many, once the newest, at `newest`, has been read back and found
+/// sound. What other runs have made is not touched, nor what somebody wants to keep.
+fn thin_out(
+    root: &Place,
+    run: &Value,
+    retention: Retention,
+    newest: &Place,
+) -> Result<Vec<u64>, String> {
     let found = list(root).map_err(|error| error.to_string())?;
-    if found.len() as u64 <= keep_last {
+    if found.len() as u64 <= retention.keep_last {
         return Ok(Vec::new());
     }
     // The manifest of one that cannot be opened does not say whose it is.
@@ -176,7 +185,7 @@ fn thin_out(root: &Place, run: &Value, keep_last: u64, newest: &Place) -> Result
             .is_ok_and(|checkpoint| checkpoint.manifest().run["id"] == *run)
     };
     let own: Vec<Found> = found.into_iter().filter(is_ours).collect();
-    let old = old(&own, keep_last, newest);
+    let old = old(&own, retention, newest, |found| Pin::of(&found.place).is_some());
     if old.is_empty() {
         return Ok(Vec::new());
     }
@@ -194,12 +203,25 @@ fn thin_out(root: &Place, run: &Value, keep_last: u64, newest: &Place) -> Result
     removed.map_err(|error| error.to_string())
 }
 
-/// The checkpoints of a run, by step, that are not among the last so many up to the newest. Later ones are of a future
-/// that was given up: they are not counted.
-fn old<'a>(own: &'a [Found], keep_last: u64, newest: &Place) -> Vec<&'a Found> {
+/// The checkpoints of a run, by step, that are too many of those up to the newest. Later ones are of a future that was
+/// given up: they are not counted.
+fn old<'a>(
+    own: &'a [Found],
+    retention: Retention,
+    newest: &Place,
+    is_pinned: impl Fn(&Found) -> bool,
+) -> Vec<&'a Found> {
     let Some(last) = own.iter().position(|found| found.place == *newest) else { return Vec::new() };
-    let kept = usize::try_from(keep_last).unwrap_or(usize::MAX).max(1);
-    own[..=last].iter().rev().skip(kept).collect()
+    let own = &own[..=last];
+    let standing =
+        |found: &Found| Standing { step: found.step, usable: true, pinned: is_pinned(found) };
+    let fates = retention.sort_out(&own.iter().map(standing).collect::<Vec<_>>());
+    own.iter()
+        .zip(fates)
+        .rev()
+        .filter(|(_, fate)| *fate == Fate::Surplus)
+        .map(|(found, _)| found)
+        .collect()
 }
 
 #[cfg(test)]
@@ -207,14 +229,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_is_never_old() {
+    fn the_newest_is_never_old_and_nor_is_what_is_to_be_kept() {
         let found = |step: u64| Found { step, place: step.to_string().into() };
         let own: Vec<Found> = [2, 4, 9, 10, 20].map(found).into();
-        let steps = |keep_last, newest: &str| -> Vec<u64> {
-            old(&own, keep_last, &newest.into()).iter().map(|found| found.step).collect()
+        let steps_of = |keep_last, keep_every_steps, newest: &str| -> Vec<u64> {
+            let retention = Retention { keep_last, keep_every_steps };
+            let old = old(&own, retention, &newest.into(), |found| found.step == 9);
+            old.iter().map(|found| found.step).collect()
         };
-        assert_eq!(steps(2, "20"), [9, 4, 2]);
-        assert_eq!(steps(1, "20"), [10, 9, 4, 2]);
+        let steps = |keep_last, newest| steps_of(keep_last, None, newest);
+        assert_eq!(steps(2, "20"), [4, 2]);
+        assert_eq!(steps_of(2, Some(4), "20"), [2]);
+        assert_eq!(steps(1, "20"), [10, 4, 2]);
         assert_eq!(steps(3, "10"), [2]);
         assert_eq!(steps(0, "2"), [0_u64; 0]);
         assert_eq!(steps(9, "20"), [0_u64; 0]);

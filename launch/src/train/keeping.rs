@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 use titan_checkpoint::{
-    Found, Place, list, open, probe, remove_abandoned, remove_checkpoint, set_aside,
+    Found, Place, Retention, list, open, probe, remove_abandoned, remove_checkpoint, set_aside,
 };
 use titan_datasets::{Cursor, OrderIdentity};
 use titan_recipes::tables::checkpoint::{Checkpoint, Interval};
@@ -37,7 +37,7 @@ pub(super) fn is_identity(name: &str) -> bool {
 }
 
 /// These settings, in words.
-pub(super) fn identity(settings: &[Setting]) -> Value {
+pub(crate) fn identity(settings: &[Setting]) -> Value {
     let own = settings.iter().filter(|setting| is_identity(&setting.name));
     own.map(|setting| (setting.name.clone(), titan_recipes::value_text(&setting.value).into()))
         .collect::<serde_json::Map<String, Value>>()
@@ -48,7 +48,7 @@ pub(super) fn identity(settings: &[Setting]) -> Value {
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) to: SaveSpec,
-    keep_last: u64,
+    retention: Retention,
     plan: SavePlan,
     name: String,
     settings: Value,
@@ -120,10 +120,13 @@ impl Keeping {
                 SaveInterval::Auto { mtbf_seconds: CHIP_MTBF_SECONDS / spec.layout.world as f64 }
             }
         };
-        let keep_last = *checkpoint.keep_last;
+        let retention = Retention {
+            keep_last: *checkpoint.keep_last,
+            keep_every_steps: checkpoint.keep_every_steps.as_ref().map(|steps| **steps),
+        };
         let local_steps = to.local.as_ref().map(|_| checkpoint.local_steps());
         let plan = SavePlan { interval, local_steps };
-        Self { to, keep_last, plan, name: name.to_owned(), settings, order, bytes }
+        Self { to, retention, plan, name: name.to_owned(), settings, order, bytes }
     }
 
     /// What ranks are told.
@@ -152,7 +155,7 @@ impl Keeping {
             about["cursor"] = json!(Cursor { samples, order: order.clone() });
             about
         };
-        Keeper::start(self.to.clone(), self.keep_last, world, Box::new(describe), report)
+        Keeper::start(self.to.clone(), self.retention, world, Box::new(describe), report)
     }
 
     /// The places of all tiers.

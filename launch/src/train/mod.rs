@@ -23,7 +23,10 @@ use serde::Serialize;
 use titan_datasets::{OrderIdentity, Samples, SourceConfig};
 use titan_parallelism::{MeshDegrees, parameters};
 use titan_recipes::tables::env::EnvValue;
-use titan_recipes::{Accelerator, Difference, Layout, Loaded, Overrides, Purpose, Recipe, Secret};
+use titan_recipes::tables::model::Init;
+use titan_recipes::{
+    Accelerator, Difference, Layout, Loaded, Location, Overrides, Purpose, Recipe, Secret,
+};
 use titan_trainer::saver::SaveSpec;
 use titan_trainer::spec::{DataSpec, RunSpec, ValidationSpec};
 
@@ -34,11 +37,13 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::setup::Variables;
 use crate::setup::compiler::{self, CXX, NoCompiler};
-use crate::{recipe_command, setup_command, words};
+use crate::{hugging_face, recipe_command, setup_command, words};
 use facts::DataFacts;
 use keeping::Keeping;
-pub(crate) use resume::Policy;
+pub(crate) use keeping::identity as settings_identity;
 use resume::{Decision, Expected, decide};
+pub(crate) use resume::{Policy, differences};
+pub(crate) use run_dir::hold_unused;
 use run_dir::{History, RunDir, occupied};
 
 /// The key of the place of checkpoints.
@@ -118,6 +123,10 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
             .line(format!("nothing to do: step {step} is done, and the recipe asks for {steps}"));
         reached.step = step;
         return Ok(Exit::Done);
+    }
+    if let (None, Init::Folder(Location::Local(folder))) = (&resume, &*recipe.model.init) {
+        hugging_face::check(folder, &settings)?;
+        console.line(format!("the first weights are those in {}", folder.display()));
     }
     if args.dry_run {
         return Ok(Exit::Done);

@@ -240,11 +240,19 @@ impl Chosen {
             Err(Failure::new(Exit::Usage, text).quoting(lines).help(help))
         };
         let run = &self.manifest.run;
-        let differing = differences(&run["settings"], expected.settings);
+        // Weights alone, of which no data has been seen and no optimizer knows.
+        let is_imported = self.manifest.step == 0 && run["cursor"].is_null();
+        let mut differing = differences(&run["settings"], expected.settings);
+        if is_imported {
+            differing.retain(|line| line.starts_with("model."));
+        }
         if !differing.is_empty() {
             let help =
                 "put these settings back, or choose another --run-dir or checkpoint.directory";
             return refuse(differing, help);
+        }
+        if is_imported {
+            return Ok(Resume { copies: self.copies.clone(), step: 0, samples: 0 });
         }
         let cursor: Cursor = serde_json::from_value(run["cursor"].clone()).map_err(|error| {
             let text =
@@ -264,7 +272,7 @@ impl Chosen {
 }
 
 /// `model.hidden_size: 64 there, 128 here`, for each setting.
-fn differences(there: &Value, here: &Value) -> Vec<String> {
+pub(crate) fn differences(there: &Value, here: &Value) -> Vec<String> {
     let empty = serde_json::Map::new();
     let (there, here) = (there.as_object().unwrap_or(&empty), here.as_object().unwrap_or(&empty));
     let mut names: Vec<&String> = there.keys().chain(here.keys()).collect();

@@ -207,6 +207,23 @@ impl History {
     }
 }
 
+/// A hold on a run directory that no launcher writes to: until it is dropped none begins to. `None` if `path` is none.
+///
+/// # Errors
+/// A launcher writes to it.
+pub(crate) fn hold_unused(path: &Path) -> Result<Option<File>, Failure> {
+    let file = match File::open(path.join(LOCK)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unusable(path, &error)),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(held(path, file)),
+        Err(TryLockError::Error(error)) => Err(unusable(path, &error)),
+    }
+}
+
 /// A directory that has something in it is not written to.
 pub(crate) fn occupied(path: &Path) -> Failure {
     let text = format!("the run directory {} is not empty", path.display());

@@ -3,6 +3,7 @@
 
 use crate::accelerators::Accelerator;
 use crate::diagnostic::Diagnostic;
+use crate::location::Location;
 use crate::recipe::Recipe;
 use crate::source::Loc;
 use crate::tables::launch::Backend;
@@ -48,9 +49,9 @@ fn model(r: &Recipe) -> Vec<Wish> {
         let asked = format!("`model.family` = \"{}\"", *m.family);
         wishes.push(Wish::new("model.family", asked, &m.family.at, "train a language model"));
     }
-    if matches!(*m.init, Init::Folder(_)) {
-        let asked = "weights from a folder (`model.init`)";
-        wishes.push(Wish::new("model.init", asked, &m.init.at, "write init = \"random\""));
+    if let Init::Folder(Location::Remote(_)) = *m.init {
+        let asked = "weights from an object store (`model.init`)";
+        wishes.push(Wish::new("model.init", asked, &m.init.at, "name a local folder"));
     }
     wishes
 }

@@ -1,9 +1,12 @@
 //! Checkpoints: what is saved, what a run goes on from, and what is never lost.
 
 mod damage;
+mod dcp;
 mod folders;
+mod hugging_face;
 mod kills;
 mod meshes;
+mod retention;
 mod stores;
 mod tiers;
 

@@ -308,7 +308,7 @@ pub(super) const PLACES: &[Row] = &[
         "[model]",
         "[model]\ninit = \"weights\"",
         "5:8",
-        ["cannot read the model folder", "no such file"],
+        ["cannot read config.json of the model folder", "no such file"],
     ),
     row(
         "",

@@ -4,12 +4,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pyo3::prelude::*;
 use rustix::process::{Signal, kill_process_group};
+use titan_checkpoint::hugging_face::{Folder, is_weight};
 use titan_checkpoint::{Checkpoint, Wanted, restore};
 use titan_datasets::{Loader, Prefetcher, Validation};
 use titan_trainer::channel::{Lines, write_line};
@@ -79,9 +81,12 @@ fn work(
     let mut engine =
         PythonEngine::new(py, &run.engine, rank, &assignment.rendezvous).map_err(|f| (0, f))?;
     let (parameters_total, parameters_local, threads) = engine.describe(py).map_err(|f| (0, f))?;
-    if let Some(resume) = &run.resume {
-        py.detach(|| load(&mut engine, resume, threads)).map_err(|f| (0, f))?;
-    }
+    py.detach(|| match (&run.resume, &run.init) {
+        (Some(resume), _) => load(&mut engine, resume, threads),
+        (None, Some(folder)) => begin_with(&mut engine, folder, threads),
+        (None, None) => Ok(()),
+    })
+    .map_err(|f| (0, f))?;
     let ready = RankMessage::Ready {
         engine_seconds: started.elapsed().as_secs_f64(),
         parameters_total,
@@ -126,17 +131,22 @@ fn work(
     Ok(())
 }
 
-/// Replaces the state of a new engine by that of a checkpoint.
+/// Replaces the state of a new engine by that of a checkpoint. One of step 0 has weights alone.
 fn load(engine: &mut PythonEngine, resume: &Resume, threads: u64) -> Result<(), Failure> {
     let (copies, threads) = copies(resume, threads as usize)?;
     engine.resume(resume.step, &mut |parts| {
-        let wanted = parts.into_iter().map(|StatePart { part, memory, .. }| Wanted {
-            name: part.name,
-            tensor: part.tensor,
-            region: part.region,
-            into: memory,
-        });
-        restore(&copies, wanted.collect(), threads, &AtomicBool::new(false))
+        restore(&copies, wanted(parts, resume.step == 0), threads, &AtomicBool::new(false))
+            .map(drop)
+            .map_err(|error| unusable(&error))
+    })
+}
+
+/// Replaces the weights of a new engine by those of a model in Hugging Face's format.
+fn begin_with(engine: &mut PythonEngine, folder: &Path, threads: u64) -> Result<(), Failure> {
+    let folder = Folder::open(folder).map_err(|error| unusable(&error))?;
+    engine.resume(0, &mut |parts| {
+        folder
+            .read(wanted(parts, true), threads as usize, &AtomicBool::new(false))
             .map(drop)
             .map_err(|error| unusable(&error))
     })
@@ -152,6 +162,17 @@ fn copies(resume: &Resume, threads: usize) -> Result<(Vec<Checkpoint>, usize), F
     }
     let threads = copies.first().map_or(threads, |copy| copy.place().reading_threads(threads));
     Ok((copies, threads))
+}
+
+fn wanted(parts: Vec<StatePart<'_>>, only_weights: bool) -> Vec<Wanted<'_>> {
+    let parts = parts.into_iter().filter(|state| !only_weights || is_weight(&state.part.name));
+    let wanted = parts.map(|StatePart { part, memory, .. }| Wanted {
+        name: part.name,
+        tensor: part.tensor,
+        region: part.region,
+        into: memory,
+    });
+    wanted.collect()
 }
 
 fn unusable(error: &titan_checkpoint::Error) -> Failure {

@@ -41,6 +41,8 @@ pub struct Checkpoint {
     pub interval: Item<Interval>,
     /// Checkpoints of the persistent tier that are kept.
     pub keep_last: Item<u64>,
+    /// Checkpoints of the persistent tier whose step it divides are kept for good.
+    pub keep_every_steps: Option<Item<u64>>,
     /// The folder of the fast tier, on each host.
     pub local_directory: Option<Item<Location>>,
     /// Steps between two saves to the fast tier.
@@ -64,6 +66,8 @@ impl Serialize for Checkpoint {
             interval_seconds: Option<u64>,
             keep_last: u64,
             #[serde(skip_serializing_if = "Option::is_none")]
+            keep_every_steps: &'a Option<Item<u64>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
             local_directory: &'a Option<Item<Location>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             local_interval_steps: &'a Option<Item<u64>>,
@@ -80,6 +84,7 @@ impl Serialize for Checkpoint {
             interval_steps,
             interval_seconds,
             keep_last: *self.keep_last,
+            keep_every_steps: &self.keep_every_steps,
             local_directory: &self.local_directory,
             local_interval_steps: &self.local_interval_steps,
             timeout_seconds: *self.timeout_seconds,
@@ -106,6 +111,8 @@ impl Checkpoint {
         let interval = read_interval(&mut t);
         let keep_last = t.integer("keep_last", 1, 1_000_000);
         let keep_last = t.or(keep_last, 3);
+        let keep_every = t.integer("keep_every_steps", 1, MOST_STEPS);
+        let keep_every_steps = t.optional(keep_every);
         let local = read_folder(&mut t, "local_directory", "local_directory = \"/dev/shm/titan\"");
         let local = local.filter(|local| {
             let what = match &local.value {
@@ -130,6 +137,7 @@ impl Checkpoint {
             directory,
             interval,
             keep_last,
+            keep_every_steps,
             local_directory,
             local_interval_steps,
             timeout_seconds,

@@ -243,9 +243,13 @@ fn read_init(t: &mut Section<'_, '_>) -> Item<Init> {
         let folder = folder.map_err(|problem| t.reject("init", problem.at(at.clone()))).ok()?;
         if let Location::Local(path) = &folder {
             let named = Named { text: &text, path };
-            location::require(t, "init", "the model folder", &named, |files, path| {
-                files.file(&path.join("config.json"))
-            });
+            location::require(
+                t,
+                "init",
+                "config.json of the model folder",
+                &named,
+                |files, path| files.file(&path.join("config.json")),
+            );
         }
         Some(Item { value: Init::Folder(folder), at })
     });

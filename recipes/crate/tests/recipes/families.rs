@@ -250,19 +250,19 @@ fn weights_from_a_folder() {
     told(
         &with("model", "init = \"weights/qwen\""),
         expect![[r#"
-        error: cannot read the model folder `weights/qwen`: no such file
-         --> r.toml:5:8
-          |
-        5 | init = "weights/qwen"
-          |        ^^^^^^^^^^^^^^ no such file
-          |
-          = help: relative paths here start from /recipes
-    "#]],
+            error: cannot read config.json of the model folder `weights/qwen`: no such file
+             --> r.toml:5:8
+              |
+            5 | init = "weights/qwen"
+              |        ^^^^^^^^^^^^^^ no such file
+              |
+              = help: relative paths here start from /recipes
+        "#]],
     );
     told(
         &add(EXPERTS, "model", "init = \"weights/qwen\""),
         expect![[r#"
-            warning: cannot read the model folder `weights/qwen` on this machine: no such file
+            warning: cannot read config.json of the model folder `weights/qwen` on this machine: no such file
              --> r.toml:5:8
               |
             5 | init = "weights/qwen"

@@ -223,6 +223,22 @@ fn a_folder_of_checkpoints_in_a_store() {
 }
 
 #[test]
+fn weights_in_an_object_store_are_not_refused() {
+    check(
+        &with("model", "init = \"gs://bucket/weights\""),
+        expect![[r#"
+        error: this version cannot train with weights from an object store (`model.init`)
+         --> r.toml:5:8
+          |
+        5 | init = "gs://bucket/weights"
+          |        ^^^^^^^^^^^^^^^^^^^^^ not supported yet
+          |
+          = help: name a local folder; `recipe check`, `plan` and `mfu` take it as it is
+    "#]],
+    );
+}
+
+#[test]
 fn a_key_that_resembles_nothing() {
     check(
         &with("optimizer", "colour = \"red\""),

@@ -338,36 +338,36 @@ fn missing_files_are_errors_here_and_warnings_elsewhere() {
     told(
         &missing(SOUND),
         expect![[r#"
-        error: cannot read the model folder `weights`: no such file
-         --> r.toml:5:8
-          |
-        5 | init = "weights"
-          |        ^^^^^^^^^ no such file
-          |
-          = help: relative paths here start from /recipes
+            error: cannot read config.json of the model folder `weights`: no such file
+             --> r.toml:5:8
+              |
+            5 | init = "weights"
+              |        ^^^^^^^^^ no such file
+              |
+              = help: relative paths here start from /recipes
 
-        error: cannot read the tokenizer `t/other.json`: no such file
-          --> r.toml:28:13
-           |
-        28 | tokenizer = "t/other.json"
-           |             ^^^^^^^^^^^^^^ no such file
-           |
-           = help: relative paths here start from /recipes
+            error: cannot read the tokenizer `t/other.json`: no such file
+              --> r.toml:28:13
+               |
+            28 | tokenizer = "t/other.json"
+               |             ^^^^^^^^^^^^^^ no such file
+               |
+               = help: relative paths here start from /recipes
 
-        error: cannot read the data file `corpus.txt`: no such file
-          --> r.toml:29:21
-           |
-        29 | sources = [{ path = "corpus.txt" }]
-           |                     ^^^^^^^^^^^^ no such file
-           |
-           = help: relative paths here start from /recipes
-    "#]],
+            error: cannot read the data file `corpus.txt`: no such file
+              --> r.toml:29:21
+               |
+            29 | sources = [{ path = "corpus.txt" }]
+               |                     ^^^^^^^^^^^^ no such file
+               |
+               = help: relative paths here start from /recipes
+        "#]],
     );
     let elsewhere = missing(EXPERTS);
     told(
         &elsewhere,
         expect![[r#"
-            warning: cannot read the model folder `weights` on this machine: no such file
+            warning: cannot read config.json of the model folder `weights` on this machine: no such file
              --> r.toml:5:8
               |
             5 | init = "weights"

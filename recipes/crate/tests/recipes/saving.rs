@@ -68,6 +68,12 @@ fn checkpoint_with_nothing_in_it() {
     let checkpoint = loaded.recipe.checkpoint.unwrap();
     assert_eq!(checkpoint.directory.to_string(), "checkpoints");
     assert_eq!(*checkpoint.keep_last, 3);
+    assert!(checkpoint.keep_every_steps.is_none());
+    let loaded = clean(&with("checkpoint", "keep_every_steps = 500"));
+    let kept = loaded.recipe.checkpoint.as_ref().unwrap().keep_every_steps.as_ref().unwrap();
+    assert_eq!(**kept, 500);
+    let settings = loaded.settings().unwrap();
+    assert!(settings.iter().any(|setting| setting.name == "checkpoint.keep_every_steps"));
     told(
         &edit(SOUND, &[("[data]", "checkpoint = true\n[data]")]),
         expect![[r#"

@@ -1,15 +1,28 @@
-//! `titan-tpu checkpoint`: what is there, what is in it, and whether it is sound.
+//! `titan-tpu checkpoint`: what is there, what is in it, whether it is sound, and how long it stays; and the formats of
+//! others.
+
+pub(crate) mod args;
+mod dcp;
+mod export;
+mod helper;
+mod import;
+mod intake;
+mod names;
+mod retention;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use titan_checkpoint::{
-    Error, Findings, Found, MANIFEST, Manifest, Place, StepName, TensorFacts, list, open, verify,
+    Error, Findings, Found, MANIFEST, Manifest, Pin, Place, StepName, TensorFacts, list, open,
+    verify,
 };
 
 use titan_recipes::{Overrides, Purpose};
 use titan_trainer::saver::Tier;
+
+use args::Format;
 
 use crate::cli::{CheckpointCommand, CheckpointPathArgs};
 use crate::console::{Console, Style, print_document};
@@ -26,6 +39,16 @@ pub(crate) fn run(command: &CheckpointCommand) -> Result<Exit, Failure> {
         CheckpointCommand::Ls(args) => ls(args),
         CheckpointCommand::Show(args) => show(args),
         CheckpointCommand::Verify(args) => verify_all(args),
+        CheckpointCommand::Export(args) => match args.format {
+            Format::HuggingFace => export::export(args),
+            Format::Dcp => dcp::export(args),
+        },
+        CheckpointCommand::Import(args) => match args.format {
+            Format::HuggingFace => import::import(args),
+            Format::Dcp => dcp::import(args),
+        },
+        CheckpointCommand::Pin(args) => retention::pin(args),
+        CheckpointCommand::Prune(args) => retention::prune(args),
     }
 }
 
@@ -38,10 +61,7 @@ struct Listing {
 /// The checkpoints that a path stands for: one, those in a folder or below an address, or those of a run, in all tiers.
 fn found_at(path: &Path) -> Result<Vec<Listing>, Failure> {
     let failed = |error: Error| Failure::new(Exit::Usage, error.to_string());
-    let place = match path.to_str() {
-        Some(text) => Place::parse(text).map_err(failed)?,
-        None => path.into(),
-    };
+    let place = place_of(path)?;
     let persistent = |found| Listing { tier: Tier::Persistent, found };
     let name = StepName::parse(place.name().as_ref());
     let is_folder = path.is_dir();
@@ -62,6 +82,22 @@ fn found_at(path: &Path) -> Result<Vec<Listing>, Failure> {
     let own = list(&place).map_err(failed)?;
     let own = if own.is_empty() { list(&place.join("checkpoints")).map_err(failed)? } else { own };
     Ok(own.into_iter().map(persistent).collect())
+}
+
+/// The place that a path, or an address, names.
+fn place_of(path: &Path) -> Result<Place, Failure> {
+    let failed = |error: Error| Failure::new(Exit::Usage, error.to_string());
+    path.to_str().map_or_else(|| Ok(path.into()), |text| Place::parse(text).map_err(failed))
+}
+
+/// The same of what is to be made: a folder is absolute.
+fn new_place(path: &Path) -> Result<Place, Failure> {
+    let place = place_of(path)?;
+    let Some(folder) = place.folder() else { return Ok(place) };
+    let absolute = std::path::absolute(folder);
+    absolute.map(Place::from).map_err(|error| {
+        Failure::io(Exit::Usage, format!("cannot use {}", folder.display()), &error)
+    })
 }
 
 /// What can be named.
@@ -107,6 +143,9 @@ struct Listed {
     tier: Tier,
     bytes: u64,
     path: Place,
+    /// Who keeps it, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pin: Option<Pin>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -118,7 +157,8 @@ impl Listed {
             Err(error) => (0, Some(error.to_string())),
         };
         let committed = why.is_none();
-        Self { step, committed, verified: false, tier, bytes, path, why }
+        let pin = Pin::of(&path);
+        Self { step, committed, verified: false, tier, bytes, path, pin, why }
     }
 }
 
@@ -135,15 +175,25 @@ fn ls(args: &CheckpointPathArgs) -> Result<Exit, Failure> {
     }
     let line = |listed: &Listed| match &listed.why {
         None => format!(
-            "step {:>10}  {:>12} MB  {}{}\n",
+            "step {:>10}  {:>12} MB  {}{}{}\n",
             listed.step,
             words::grouped(listed.bytes.div_ceil(1_000_000)),
             if listed.tier == Tier::Local { "(local) " } else { "" },
             listed.path,
+            pinned(listed.pin.as_ref())
         ),
         Some(why) => format!("step {:>10}  unusable: {why}\n", listed.step),
     };
     print_document(&all.iter().map(line).collect::<String>())
+}
+
+/// What is said behind a checkpoint that is pinned.
+fn pinned(pin: Option<&Pin>) -> String {
+    match pin {
+        None => String::new(),
+        Some(Pin { note: None, .. }) => "  (pinned)".to_owned(),
+        Some(Pin { note: Some(note), .. }) => format!("  (pinned: {note})"),
+    }
 }
 
 /// What `show --json` prints.
