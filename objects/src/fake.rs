@@ -34,6 +34,8 @@ pub enum Fault {
     ResetAfter(u64),
     /// What was asked is done, and the connection breaks before the answer.
     LoseAnswer,
+    /// All goes well after so long.
+    Slow(Duration),
 }
 
 /// What requests a fault is for.
@@ -313,6 +315,9 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         reader.by_ref().take(length).read_to_end(&mut request.body)?;
         if (request.body.len() as u64) < length {
             return Ok(());
+        }
+        if let Some(Fault::Slow(time)) = fault {
+            thread::sleep(time);
         }
         let mut state = state.lock().unwrap();
         let answer = answer(&mut state, &request, fault.as_ref());

@@ -52,6 +52,8 @@ class Job:
     memory_mib: int | None = None
     """What the engine may take, if that is limited."""
     timeout_seconds: float = 30
+    resume: tuple[dict, int] | None = None
+    """Whole tensors as matrices, by name, that the engine goes on with, and the steps that are done."""
     smallest_message: int | None = 0
     """In place of the device's, with which a model this small would travel in one message; None keeps it."""
 
@@ -76,6 +78,8 @@ class Outcome:
     """(name, shape, rows, columns, whether this rank saves it) of each part of the state."""
     first_state: list[tuple] = field(default_factory=list)
     """(name, rows, columns, elements) of each part of the state, before the first step."""
+    last_state: list[tuple] = field(default_factory=list)
+    """The same, after the last step."""
     balance: Any = None
     """What the experts of the next step would be balanced by."""
     layouts: dict = field(default_factory=dict)
@@ -167,12 +171,19 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
     sockets = _open_sockets() - (listen_fd is not None)  # the engine takes that one over
     with _memory_limit(job.memory_mib):
         ours = engine.Engine(json.dumps(config), rank, json.dumps(rendezvous))
+    if job.resume is not None:
+        wholes, step = job.resume
+        state = ours.state()
+        for part in state:
+            cut = wholes[part.name][slice(*part.rows), slice(*part.columns)]
+            part.host.copy_(cut.reshape(part.host.shape))
+        ours.resume(state, step)
     outcome = Outcome(
         initial={name: p.detach().clone() for name, p in ours.model.named_parameters()},
         layouts={name: layout for name, (layout, _) in ours.placements.items()},
         places={name: (part.axis.index, part.shard.index) for name, (_, part) in ours.placements.items()},
         description=ours.describe(),
-        first_state=[(part.name, part.rows, part.columns, part.host.clone()) for part in ours.state()],
+        first_state=_elements(ours),
     )
     for index in range(len(job.tokens) + 1):
         if index in job.evaluations:
@@ -208,11 +219,16 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
     outcome.state = [
         (part.name, part.shape, part.rows, part.columns, part.is_saved_here) for part in ours.state()
     ]
+    outcome.last_state = _elements(ours)
     outcome.balance = ours._micro_step.balance_LE
     ours.close()
     del ours
     outcome.leaked_sockets = _open_sockets() - sockets
     return outcome
+
+
+def _elements(engine) -> list[tuple]:
+    return [(part.name, part.rows, part.columns, part.host.clone()) for part in engine.state()]
 
 
 @contextlib.contextmanager

@@ -9,7 +9,19 @@ import torch
 import torch.distributed as dist
 from ranks import Job
 from titan_tpu.engine import Engine
-from training import ADAMW, CONFIG, EXPERTS, FAMILIES, MUON, configure, global_batches, losses, train, whole
+from training import (
+    ADAMW,
+    CONFIG,
+    EXPERTS,
+    FAMILIES,
+    MUON,
+    configure,
+    global_batches,
+    losses,
+    train,
+    whole,
+    whole_state,
+)
 
 DENSE_MESHES = [
     {"shard": 4},
@@ -109,6 +121,27 @@ def test_a_part_is_where_it_says_in_the_whole_tensor(pool, family, mesh):
             assert torch.equal(elements.reshape(whole.shape), whole), name
             seen.add(name)
     assert seen == set(matrices)
+
+
+RESTORED = [
+    *[("llama3", mesh) for mesh in ({}, {"shard": 2}, {"replicate": 2, "shard": 2}, {"tensor": 2})],
+    *[("qwen3-moe", mesh) for mesh in ({}, {"shard": 2, "expert": 2}, {"shard": 4, "expert": 2})],
+]
+
+
+@pytest.mark.parametrize("optimizer", [ADAMW, MUON])
+@pytest.mark.parametrize(("family", "mesh"), RESTORED)
+def test_a_state_of_four_shards_is_the_same_on_another_mesh(pool, family, mesh, optimizer):
+    settings = {"model": FAMILIES[family], "optimizer": optimizer}
+    saved = whole_state(
+        train(pool, configure({"shard": 4}, **settings), steps=2, learning_rate=0.01), "last_state"
+    )
+    assert any(name.startswith("optimizer.") for name in saved)
+    restored = train(pool, configure(mesh, **settings), steps=0, resume=(saved, 2))
+    found = whole_state(restored, "first_state")
+    assert found.keys() == saved.keys()
+    for name, matrix in saved.items():
+        assert torch.equal(found[name], matrix), name
 
 
 def test_tokens_are_viewed_and_then_let_go(engine):

@@ -191,3 +191,24 @@ def whole(outcomes: list[Outcome], which: str, config: dict) -> dict[str, torch.
             parts.append(flat[:size].view(layout.part_shape))
         joined[name] = torch.cat(parts, dim=layout.dim)
     return joined
+
+
+def whole_state(outcomes: list[Outcome], which: str) -> dict[str, torch.Tensor]:
+    """The state of all ranks ("first_state", "last_state") as whole matrices, by name.
+
+    Asserts on the way that replicas agree bit for bit and that nothing is missing.
+    """
+    parts = [part for outcome in outcomes for part in getattr(outcome, which)]
+    joined = {}
+    for name in {name for name, *_ in parts}:
+        own = [part[1:] for part in parts if part[0] == name]
+        height, width = (max(ends[at][1] for ends in own) for at in (0, 1))
+        matrix = torch.full((height, width), torch.nan)
+        for rows, columns, elements in own:
+            place = matrix[slice(*rows), slice(*columns)]
+            there = elements.reshape(place.shape)
+            assert torch.equal(place[~place.isnan()], there[~place.isnan()]), f"copies of {name} differ"
+            place.copy_(there)
+        assert not matrix.isnan().any(), f"something of {name} is missing"
+        joined[name] = matrix
+    return joined

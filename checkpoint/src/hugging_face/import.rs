@@ -11,8 +11,8 @@ use crate::{
     shard_name, write_whole,
 };
 
-/// Bytes of one file of the checkpoint, about: it is put together in memory.
-const SHARD: u64 = 512 << 20;
+/// Bytes of one file of the checkpoint, about: they are in memory twice.
+const SHARD: u64 = 256 << 20;
 
 /// Tells what is being written from what runs write.
 const WRITER: &str = "import";

@@ -19,8 +19,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::train::differences;
 
-/// Bytes of one file, if no row of a tensor has more: so much memory is needed.
-const FILE_BYTES: u64 = 512 << 20;
+/// Bytes of one file, if no row of a tensor has more: they are in memory twice.
+const FILE_BYTES: u64 = 256 << 20;
 
 /// Tells the folder of a checkpoint that is being taken in from those of runs.
 const WRITER: &str = "import";

@@ -292,7 +292,7 @@ fn bad_folders_are_taken_for_checkpoints() {
     fs::write(&path, content).unwrap();
     saved.export("out", "x").expect(5).says(&["rank-00000.safetensors", "not what was written"]);
     let done = saved.bench.run(&["checkpoint", "export", "out", "--format", "zip", "--to", "x"]);
-    done.expect(2).says(&["possible values: dcp"]);
+    done.expect(2).says(&["possible values: hugging-face, dcp"]);
     assert!(!saved.path("x").exists());
     assert_eq!(saved.hidden(), [""; 0]);
 }

@@ -278,3 +278,81 @@ fn a_damaged_object_is_loaded() {
     assert_eq!(stored.saved.losses("out"), losses);
     stored.run(&["checkpoint", "verify", "out"]).expect(0);
 }
+
+#[test]
+fn a_save_that_is_under_way_at_the_end_is_lost() {
+    let slow = || {
+        let fake = Fake::start();
+        fake.fault(On::Put, Fault::Slow(Duration::from_secs(3)), 1000);
+        fake
+    };
+    // All steps are done long before the last save is.
+    let fake = slow();
+    let stored = Stored::of(&fake, "interval_steps = 1000");
+    let done = stored.train("out", &[]).expect(0);
+    assert_eq!(events(&done, "checkpoint")[0]["step"], 6);
+    fake.heal();
+    stored.run(&["checkpoint", "verify", "out"]).expect(0);
+    drop(stored);
+
+    // A stop comes while a save is under way, and again while that of the stop is.
+    let fake = slow();
+    let stored = Stored::of(&fake, "interval_steps = 3");
+    let run = stored.start("out", &["--set", "training.steps=100000"]);
+    wait_for_step(&stored.saved.bench, "out", 4);
+    run.signal("TERM");
+    let done = run.wait_for(LIMIT).expect(75);
+    let last = events(&done, "end")[0]["final_step"].as_u64().unwrap();
+    let saved: Vec<u64> =
+        events(&done, "checkpoint").iter().map(|e| e["step"].as_u64().unwrap()).collect();
+    assert_eq!(saved.first(), Some(&3));
+    assert_eq!(saved.last(), Some(&last));
+    drop(stored);
+
+    // A run that fails while a save is under way keeps it.
+    let fake = slow();
+    let stored = Stored::of(&fake, "interval_steps = 2");
+    let more = ["--set", "optimizer.learning_rate=1e30", "--set", "training.steps=50"];
+    let done = stored.train("out", &more).expect(4);
+    for event in events(&done, "checkpoint") {
+        let path = event["path"].as_str().unwrap();
+        stored.run(&["checkpoint", "verify", path]).expect(0);
+    }
+}
+
+#[test]
+fn a_second_save_of_a_step_mixes_two_checkpoints() {
+    let fake = Fake::start();
+    let stored = Stored::of(&fake, "interval_steps = 2");
+    stored.saved.train("whole", &[]).expect(0);
+    let four = ["--devices", "4", "--set", "training.steps=4"];
+    stored.train("out", &four).expect(0);
+    let place = stored.place().join("step-00000004");
+    assert_eq!(titan_checkpoint::open(&place).unwrap().manifest().files.len(), 4);
+    // Back to step 2, on fewer devices, and killed when one of two files of step 4 is there.
+    fake.fault(On::Put, Fault::Slow(Duration::from_millis(200)), 3);
+    fake.fault(On::Put, Fault::Slow(Duration::from_secs(30)), 1);
+    let run = stored.start("out", &["--devices", "2", "--resume", "2"]);
+    let began = Instant::now();
+    let is_half = || {
+        let keys = fake.keys();
+        keys.iter().filter(|key| key.contains("step-00000004/rank-") && key.contains("-2.")).count()
+            > 0
+    };
+    while !is_half() {
+        assert!(began.elapsed() < LIMIT, "it never comes: {:?}", fake.keys());
+        thread::sleep(Duration::from_millis(2));
+    }
+    run.signal("KILL");
+    run.wait_for(LIMIT);
+    fake.heal();
+    let done = stored.run(&["checkpoint", "ls", "out", "--json"]).expect(0);
+    let all: Vec<serde_json::Value> = serde_json::from_str(&done.stdout).unwrap();
+    let steps: Vec<u64> = all.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [2]);
+    stored.run(&["checkpoint", "verify", "out"]).expect(0);
+    stored.train("out", &["--devices", "2"]).expect(0);
+    assert_eq!(stored.saved.losses("out"), stored.saved.losses("whole"));
+    assert_eq!(titan_checkpoint::open(&place).unwrap().manifest().files.len(), 2);
+    stored.run(&["checkpoint", "verify", "out"]).expect(0);
+}
