@@ -5,7 +5,7 @@
 FOLDER is on the disk to measure; it is made, and emptied afterwards. This Python must have torch. The state
 has 32 matrices of float32, 2.1 GB in all, of one process or cut among two. Contenders take turns, each in a
 process of its own, and are compared round by round; of the saves and loads of a process the best counts, but
-the time that training is blocked is also given for the first save, which finds no memory of an earlier one.
+the time that training is blocked is also given for the first save.
 
     save      until everything is on the disk, hashes included, against direct writes of as many bytes, and
               against `dcp.save`
@@ -17,6 +17,7 @@ the time that training is blocked is also given for the first save, which finds 
 
 import argparse
 import json
+import os
 import shutil
 import socket
 import statistics
@@ -26,6 +27,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 THREADS = 2
+
+# What the launcher gives the workers of a run that saves: see launch/src/train/shell.rs.
+TUNABLES = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=0x400000"}
 
 PEER = """
 import json, os, sys, time
@@ -82,9 +86,12 @@ dist.destroy_process_group()
 """
 
 
-def run_all(commands: list[list[str]]) -> list[dict]:
+def run_all(commands: list[list[str]], more: dict[str, str] | None = None) -> list[dict]:
     """Runs commands side by side and returns what they print, the last line of each being JSON."""
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    environment = os.environ | (more or {})
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for command in commands
+    ]
     results = []
     for process in running:
         output, _ = process.communicate(timeout=600)
@@ -98,7 +105,11 @@ def run_titan(program: Path, folder: Path, size: int, world: int) -> dict:
     """Times in seconds; of two processes the slower one counts."""
     threads = max(1, THREADS // world)
     results = run_all(
-        [[str(program), str(folder), str(size), str(threads), str(rank), str(world)] for rank in range(world)]
+        [
+            [str(program), str(folder), str(size), str(threads), str(rank), str(world)]
+            for rank in range(world)
+        ],
+        TUNABLES,
     )
     shutil.rmtree(folder)
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
 use rustix::fs::{Advice, OFlags, fadvise};
@@ -101,6 +101,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (persistent, writer) = (folder.into(), WRITER.to_owned());
     let spec = SaveSpec { persistent, local: None, writer, attempt: 1, timeout_seconds: 600 };
     let mut saver = Saver::new(spec, rank, threads, None);
+    saver.prepare(&mut engine)?;
+    // What a run does until its first save.
+    thread::sleep(Duration::from_secs(10));
     let mut saves = Vec::new();
     let mut last = None;
     for step in 1..=3 {

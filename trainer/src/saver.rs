@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,8 @@ pub struct Saver {
     rank: u64,
     threads: usize,
     image: Option<Image>,
+    /// The image that is being made for the first save.
+    preparing: Option<JoinHandle<Result<Image, Error>>>,
     writing: Option<Writing>,
     /// The last step that was saved to the persistent tier, or is being saved.
     last: Option<u64>,
@@ -114,7 +117,28 @@ impl Saver {
     /// A saver of rank `rank`, which copies and computes hashes on `threads`. `resumed` is the step whose checkpoint the
     /// run goes on from: it needs no other.
     pub fn new(spec: SaveSpec, rank: u64, threads: usize, resumed: Option<u64>) -> Self {
-        Self { spec, rank, threads, image: None, writing: None, last: resumed }
+        let (image, preparing, writing) = (None, None, None);
+        Self { spec, rank, threads, image, preparing, writing, last: resumed }
+    }
+
+    /// Begins to make the memory for a copy of the state, which takes many times as long as the copy: while the first
+    /// steps are done, the first save need not wait for it.
+    ///
+    /// # Errors
+    /// The engine does not give its state.
+    pub fn prepare<E: Engine>(&mut self, engine: &mut E) -> Result<(), Failure> {
+        let mut plan = None;
+        engine.state(&mut |parts| {
+            plan = Some(plan_of(&parts)?);
+            Ok(())
+        })?;
+        let Some(plan) = plan else { return Err(internal("the engine gave no state")) };
+        // One thread, which leaves the others to the steps.
+        let make = move || Image::new(plan, 1);
+        let thread = thread::Builder::new().name("titan-prepare".to_owned()).spawn(make);
+        // Without it the first save makes the memory itself.
+        self.preparing = thread.ok();
+        Ok(())
     }
 
     /// Copies the state as it is after `step`, and begins to write it to the tiers. Says what became of the save before,
@@ -146,7 +170,9 @@ impl Saver {
         }
         let began = Instant::now();
         let before = self.finish()?;
-        let (mut image, stop) = (self.image.take(), Arc::new(AtomicBool::new(false)));
+        let prepared = self.preparing.take().and_then(|thread| thread.join().ok()?.ok());
+        let mut image = self.image.take().or(prepared);
+        let stop = Arc::new(AtomicBool::new(false));
         let mut writer = None;
         engine.state(&mut |parts| {
             let targets = targets.clone();
@@ -235,6 +261,16 @@ fn failed(step: u64, error: &Error) -> Failure {
     Failure::new(class, format!("the checkpoint of step {step} cannot be saved: {error}"))
 }
 
+/// The parts that this rank saves.
+fn own<'a, 'b>(parts: &'a [StatePart<'b>]) -> impl Iterator<Item = &'a StatePart<'b>> {
+    parts.iter().filter(|part| part.is_saved_here)
+}
+
+fn plan_of(parts: &[StatePart<'_>]) -> Result<ShardPlan, Failure> {
+    let parts: Vec<Part> = own(parts).map(|part| part.part.clone()).collect();
+    ShardPlan::new(parts).map_err(|error| internal(&error.to_string()))
+}
+
 /// Copies the parts that this rank saves, into the memory of the save before if there was one, and begins to write.
 fn start(
     image: Option<Image>,
@@ -243,19 +279,14 @@ fn start(
     threads: usize,
     stop: &Arc<AtomicBool>,
 ) -> Result<ShardWriter, Failure> {
-    let own = || parts.iter().filter(|part| part.is_saved_here);
     let failed = |error: Error| match error {
         Error::Memory { .. } => Failure::new(FailureClass::Storage, error.to_string()),
         other => internal(&other.to_string()),
     };
     let image = match image {
         Some(image) => image,
-        None => {
-            let parts: Vec<Part> = own().map(|part| part.part.clone()).collect();
-            let plan = ShardPlan::new(parts).map_err(failed)?;
-            Image::new(plan, threads).map_err(failed)?
-        }
+        None => Image::new(plan_of(parts)?, threads).map_err(failed)?,
     };
-    let contents: Vec<&[u8]> = own().map(|part| &*part.memory).collect();
+    let contents: Vec<&[u8]> = own(parts).map(|part| &*part.memory).collect();
     ShardWriter::start(targets, image, &contents, threads, stop).map_err(failed)
 }

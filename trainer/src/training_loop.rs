@@ -109,6 +109,9 @@ fn run_steps<E: Engine>(
     plan: &LoopPlan,
     around: &mut Surroundings<'_>,
 ) -> Result<Outcome, (u64, Failure)> {
+    if let Some(saver) = &mut around.saver {
+        saver.prepare(engine).map_err(|failure| (plan.first_step, failure))?;
+    }
     let mut saves = Saves::new((around.now)());
     let lag = usize::from(engine.asynchronous());
     let mut launched: VecDeque<Launched<E::Pending>> = VecDeque::with_capacity(lag + 1);
