@@ -21,9 +21,23 @@ impl Hash {
 
     /// The hash of bytes that are in several places.
     pub(crate) fn of_all<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut hasher = Xxh3::new();
+        let mut hasher = Hasher::default();
         pieces.for_each(|piece| hasher.update(piece));
-        Self(hasher.digest128())
+        hasher.finish()
+    }
+}
+
+/// The hash of bytes that come one after the other.
+#[derive(Default)]
+pub(crate) struct Hasher(Xxh3);
+
+impl Hasher {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(&self) -> Hash {
+        Hash(self.0.digest128())
     }
 }
 

@@ -7,10 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::{ReadWriteFlags, preadv2};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use titan_objects::{Address, Store};
 
-use crate::{Error, Result};
+use crate::hash::Hasher;
+use crate::{Error, Hash, Result};
 
 /// A folder, or what stands for one in an object store. Also a checkpoint, which is a folder with files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,11 +97,11 @@ impl Place {
         }
     }
 
-    /// How many threads read best, on so many cores: a connection to a store gives 50 to 100 MB/s and needs hardly any of
-    /// a processor.
+    /// How many threads read best, on so many cores. A disk is idle while all of them compute hashes; a connection to a
+    /// store gives 50 to 100 MB/s and needs hardly any of a processor.
     pub fn reading_threads(&self, cores: usize) -> usize {
         const OF_STORES: usize = 16;
-        if self.folder().is_some() { cores } else { cores.max(OF_STORES) }
+        if self.folder().is_some() { cores + 1 } else { cores.max(OF_STORES) }
     }
 
     /// For errors, which name files and objects alike.
@@ -273,6 +275,14 @@ impl<'de> Deserialize<'de> for Place {
     }
 }
 
+/// Fills `into` if the system has all of it in memory.
+fn is_at_hand(file: &File, into: &mut [u8], offset: u64) -> bool {
+    let length = into.len();
+    let read = preadv2(file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
+    // Some file systems do not know the flag.
+    read.is_ok_and(|read| read == length)
+}
+
 /// A file or an object that is read.
 #[derive(Debug)]
 pub(crate) struct Blob {
@@ -298,6 +308,27 @@ impl Blob {
                 Ok(store.get_range(key, offset..offset + into.len() as u64, into)?)
             }
         }
+    }
+
+    /// The same, and their hash. What the system has in memory is read in pieces, and each hashed while the caches have
+    /// it; the rest is asked for at once, which keeps a disk busy.
+    pub(crate) fn read_and_hash(&self, into: &mut [u8], offset: u64) -> Result<Hash> {
+        const PIECE: usize = 256 << 10;
+        let mut hasher = Hasher::default();
+        let mut read = 0;
+        if let Content::File(file) = &self.content {
+            for piece in into.chunks_mut(PIECE) {
+                if !is_at_hand(file, piece, offset + read as u64) {
+                    break;
+                }
+                hasher.update(piece);
+                read += piece.len();
+            }
+        }
+        let rest = &mut into[read..];
+        self.read_at(rest, offset + read as u64)?;
+        hasher.update(rest);
+        Ok(hasher.finish())
     }
 
     /// The first bytes, as many as there are.

@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::header::Entry;
 use crate::place::Blob;
-use crate::{Error, Hash, Header, Manifest, Place, Region, Result, TensorFacts};
+use crate::{Error, Header, Manifest, Place, Region, Result, TensorFacts};
 
 /// A checkpoint whose manifest and headers are sound.
 #[derive(Debug)]
@@ -371,9 +371,9 @@ impl Source {
         let unreadable = |what: &String| Error::Unreadable { what: what.clone() };
         let blob = self.files[file].as_ref().map_err(unreadable)?;
         let offset = entry.offset + entry.block(number)[0];
-        blob.read_at(into, offset)?;
+        let hash = blob.read_and_hash(into, offset)?;
         self.read.fetch_add(into.len() as u64, Ordering::Relaxed);
-        if Hash::of(into) == entry.hashes[number as usize] {
+        if hash == entry.hashes[number as usize] {
             return Ok(());
         }
         let what = format!(

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::header::Entry;
 use crate::place::Blob;
-use crate::{Checkpoint, Error, Hash, MANIFEST, PINNED, Place, Result};
+use crate::{Checkpoint, Error, MANIFEST, PINNED, Place, Result};
 
 /// A part of a checkpoint that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -116,15 +116,17 @@ impl Check<'_> {
         let offset = entry.offset + start;
         content.resize((end - start) as usize, 0);
         let path = &blob.path;
-        if let Err(error) = blob.read_at(content, offset) {
-            self.add(path, Some(offset), error.to_string());
-        } else if Hash::of(content) != entry.hashes[block as usize] {
-            let what = format!(
-                "the {} bytes from here on, of {}, are not what was written",
-                end - start,
-                entry.part.name
-            );
-            self.add(path, Some(offset), what);
+        match blob.read_and_hash(content, offset) {
+            Err(error) => self.add(path, Some(offset), error.to_string()),
+            Ok(hash) if hash != entry.hashes[block as usize] => {
+                let what = format!(
+                    "the {} bytes from here on, of {}, are not what was written",
+                    end - start,
+                    entry.part.name
+                );
+                self.add(path, Some(offset), what);
+            }
+            Ok(_) => {}
         }
         let before = self.bytes.fetch_add(end - start, Ordering::Relaxed);
         (self.progress)(before + end - start);

@@ -204,6 +204,7 @@ fn load(
         }
         let began = Instant::now();
         let checkpoint = open(path)?;
+        let threads = checkpoint.place().reading_threads(threads);
         let wanted = engine.parts.iter_mut().map(|(part, memory)| Wanted {
             name: part.name.clone(),
             tensor: part.tensor.clone(),

@@ -248,8 +248,8 @@ fn a_store_that_closes_in_the_middle_costs_the_checkpoints_that_are_there() {
     wait_for_step(&stored.saved.bench, "out", 5);
     fake.fault(On::Put, Fault::Status(403, "<Error><Code>Expired</Code></Error>"), 100_000);
     let done = run.wait_for(LIMIT).expect(6);
-    let done =
-        done.says(&["cannot be saved", "gs://bucket/runs/a/step-", "access denied (Expired)"]);
+    // Of a rank's file or of the manifest, whichever was next.
+    let done = done.says(&["gs://bucket/runs/a/step-", "access denied (Expired)"]);
     fake.heal();
     stored.run(&["checkpoint", "verify", "out"]).expect(0);
     let last = events(&done, "checkpoint").last().unwrap()["step"].as_u64().unwrap();
@@ -352,7 +352,9 @@ fn a_second_save_of_a_step_mixes_two_checkpoints() {
     assert_eq!(steps, [2]);
     stored.run(&["checkpoint", "verify", "out"]).expect(0);
     stored.train("out", &["--devices", "2"]).expect(0);
-    assert_eq!(stored.saved.losses("out"), stored.saved.losses("whole"));
+    // Two of the six steps were on another mesh.
+    let (ours, whole) = (stored.saved.losses("out"), stored.saved.losses("whole"));
+    assert!(ours.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 1e-5), "{ours:?} {whole:?}");
     assert_eq!(titan_checkpoint::open(&place).unwrap().manifest().files.len(), 2);
     stored.run(&["checkpoint", "verify", "out"]).expect(0);
 }
