@@ -98,10 +98,13 @@ impl Sink {
         }
     }
 
-    /// Gives up. What was written of a file stays.
+    /// Gives up. What was written is removed: it may be what has filled a disk.
     pub(crate) fn abort(self) {
-        if let Self::Parts(upload) = self {
-            upload.abort();
+        match self {
+            // What cannot be removed is none of a checkpoint.
+            Self::File(path, _) => drop(std::fs::remove_file(path)),
+            Self::Object(..) => {}
+            Self::Parts(upload) => upload.abort(),
         }
     }
 }

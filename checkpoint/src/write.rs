@@ -126,8 +126,8 @@ impl ShardWriter {
         Ok(Self { results, thread })
     }
 
-    /// What became of the file at the next target, waited for no longer than `limit`. What was written of a file that
-    /// could not be finished stays.
+    /// What became of the file at the next target, waited for no longer than `limit`. Nothing is left of a file that could
+    /// not be finished.
     pub fn next(&self, limit: Duration) -> Option<Written> {
         self.results.recv_timeout(limit).ok()
     }

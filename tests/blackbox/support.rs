@@ -239,7 +239,7 @@ pub(crate) fn wait_until<T>(limit: Duration, what: impl Fn() -> Option<T>) -> T 
             return value;
         }
         assert!(start.elapsed() < limit, "nothing after {limit:?}");
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -269,7 +269,11 @@ pub(crate) fn processes_of(bench: &Bench, out: &str) -> Vec<u32> {
     let ledger = fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap_or_default();
     let Some(start) = ledger.lines().next() else { return Vec::new() };
     let Ok(start) = serde_json::from_str::<Value>(start) else { return Vec::new() };
-    let mark = format!("TITAN_RUN_ID={}", start["run"].as_str().unwrap());
+    processes_with(&format!("TITAN_RUN_ID={}", start["run"].as_str().unwrap()))
+}
+
+/// All processes with a variable in their environment.
+pub(crate) fn processes_with(mark: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {

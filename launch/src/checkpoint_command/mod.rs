@@ -110,7 +110,7 @@ fn of_run(path: &Path) -> Result<Option<Vec<Listing>>, Failure> {
         return Ok(None);
     };
     let Some(checkpoint) = &loaded.recipe.checkpoint else { return Ok(None) };
-    let local = History::read(path).and_then(|run| keeping::local_place(checkpoint, &run.id));
+    let local = History::read(path).and_then(|run| keeping::local_place(checkpoint, path, &run.id));
     let persistent = keeping::place(checkpoint, Some(path))?;
     let places = local.map(|place| (Tier::Local, place)).into_iter();
     let mut all = Vec::new();

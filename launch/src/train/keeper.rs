@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use titan_checkpoint::{
@@ -66,13 +66,23 @@ struct Work {
     never_whole: Vec<u64>,
 }
 
+/// What the thread is to do.
+enum Order {
+    /// To make a checkpoint.
+    Keep(Work),
+    /// To make room: a step of the local tier that never will be one.
+    Remove(u64),
+}
+
 /// Makes checkpoints of what ranks save.
 pub(crate) struct Keeper {
     world: usize,
+    /// How long a checkpoint may take.
+    timeout: Duration,
     waiting: BTreeMap<(Tier, u64), BTreeMap<String, RankSaved>>,
     /// What a run says about itself in the checkpoint after a step.
     describe: Box<dyn Fn(u64) -> Value>,
-    work: Option<Sender<Work>>,
+    work: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -85,16 +95,34 @@ impl Keeper {
         describe: Box<dyn Fn(u64) -> Value>,
         report: impl Fn(Kept) + Send + 'static,
     ) -> io::Result<Self> {
-        let (work, orders) = channel::<Work>();
+        let (work, orders) = channel::<Order>();
+        let timeout = Duration::from_secs(to.timeout_seconds);
         let name = "titan-checkpoint".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || {
-            for work in orders {
-                let (tier, step) = (work.tier, work.step);
-                report(Kept { tier, step, result: keep(&to, retention, work) });
+            for order in orders {
+                match order {
+                    Order::Keep(work) => {
+                        let (tier, step) = (work.tier, work.step);
+                        report(Kept { tier, step, result: keep(&to, retention, work) });
+                    }
+                    Order::Remove(step) => {
+                        // What stays is in nobody's way but for its size, and tried again by the next start.
+                        let local = to.local.as_ref();
+                        let _ = local.map(|root| remove_abandoned_step(root, step, &to.writer));
+                    }
+                }
             }
         })?;
         let waiting = BTreeMap::new();
-        Ok(Self { world, waiting, describe, work: Some(work), thread: Some(thread) })
+        Ok(Self { world, timeout, waiting, describe, work: Some(work), thread: Some(thread) })
+    }
+
+    /// Takes note that a rank has no file of a step in the local tier, and gives back what others have taken.
+    pub(crate) fn lost(&mut self, step: u64) {
+        self.waiting.remove(&(Tier::Local, step));
+        if let Some(work) = &self.work {
+            let _ = work.send(Order::Remove(step));
+        }
     }
 
     /// Takes one rank's report.
@@ -113,16 +141,24 @@ impl Keeper {
         if let Some(work) = &self.work {
             // It ends with this keeper, not before.
             let run = (self.describe)(step);
-            let _ = work.send(Work { tier, step, files, run, never_whole });
+            let work_of_step = Work { tier, step, files, run, never_whole };
+            let _ = work.send(Order::Keep(work_of_step));
         }
     }
 
-    /// Waits until everything is done.
-    pub(crate) fn finish(&mut self) {
+    /// Waits until everything is done; whether that is so in time. A disk that hangs does not hold a run for ever.
+    pub(crate) fn finish(&mut self) -> bool {
+        const GLANCE: Duration = Duration::from_millis(2);
         self.work = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let began = Instant::now();
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            if began.elapsed() > self.timeout {
+                return false;
+            }
+            thread::sleep(GLANCE);
         }
+        self.thread = None;
+        true
     }
 }
 
@@ -189,7 +225,7 @@ fn thin_out(
     if old.is_empty() {
         return Ok(Vec::new());
     }
-    let findings = verify(newest, 1, &AtomicBool::new(false), &|_| {});
+    let findings = verify(newest, newest.reading_threads(1), &AtomicBool::new(false), &|_| {});
     let bad = findings.map_err(|error| error.to_string())?.bad;
     if let Some(bad) = bad.first() {
         return Err(format!(

@@ -82,10 +82,13 @@ pub(crate) fn place(
     Ok(absolute.map(Place::from))
 }
 
-/// The place of a run's checkpoints in the local tier, if it has one. Runs share the folder.
-pub(crate) fn local_place(checkpoint: &Checkpoint, id: &str) -> Option<Place> {
+/// The place of a run's checkpoints in the local tier, if it has one. Runs share the folder, which is in the run directory
+/// if it is a relative path.
+pub(crate) fn local_place(checkpoint: &Checkpoint, run_dir: &Path, id: &str) -> Option<Place> {
     match &checkpoint.local_directory.as_ref()?.value {
-        Location::Local(folder) => std::path::absolute(folder.join(id)).ok().map(Place::from),
+        Location::Local(folder) => {
+            std::path::absolute(run_dir.join(folder).join(id)).ok().map(Place::from)
+        }
         Location::Remote(_) => None,
     }
 }

@@ -216,8 +216,10 @@ fn go_on_from(
         return Err(Failure::new(Exit::NoCheckpoint, text)
             .help("name the run that has it with --run-dir, or an absolute checkpoint.directory"));
     };
-    let history = args.run_dir.as_deref().and_then(History::read);
-    let local = history.and_then(|history| keeping::local_place(checkpoint, &history.id));
+    let local = args.run_dir.as_deref().and_then(|path| {
+        let history = History::read(path)?;
+        keeping::local_place(checkpoint, path, &history.id)
+    });
     // What is near is read first.
     let places: Vec<_> = local.into_iter().chain([place]).collect();
     let decision = decide(&places, args.resume, stop)?;
@@ -239,7 +241,7 @@ fn keep_in(
     let place = keeping::place(checkpoint, Some(run_dir.path()))?;
     let Some(persistent) = place else { return Ok(None) };
     keeping::check_place(&persistent, DIRECTORY)?;
-    let local = keeping::local_place(checkpoint, run_dir.id());
+    let local = keeping::local_place(checkpoint, run_dir.path(), run_dir.id());
     if let Some(local) = &local {
         keeping::check_place(local, "checkpoint.local_directory")?;
     }

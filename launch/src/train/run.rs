@@ -301,6 +301,9 @@ impl Session<'_, '_> {
                 }
             }
             Event::Rank(rank, RankMessage::Saved(SaveOutcome::Lost { step, why })) => {
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.lost(*step);
+                }
                 self.local_lost(*step, &format!("rank {rank}: {why}"))?;
             }
             Event::Checkpoint(kept) => self.checkpoint_done(kept)?,
@@ -431,8 +434,13 @@ impl Session<'_, '_> {
     /// Waits for the checkpoints that are being made. The workers have ended.
     fn finish_checkpoints(&mut self, events: &Receiver<Event>) -> Result<(), Failure> {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        keeper.finish();
-        let mut result = Ok(());
+        let mut result = match keeper.finish() {
+            true => Ok(()),
+            false => Err(Failure::new(
+                Exit::WorkersFailed,
+                "the last checkpoint was not made within checkpoint.timeout_seconds: its place hangs",
+            )),
+        };
         for event in events.try_iter() {
             let _ = self.workers.note(&event);
             if let Event::Checkpoint(kept) = &event {

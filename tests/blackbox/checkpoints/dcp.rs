@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use titan_checkpoint::{Wanted, open, restore};
 
 use super::{LIMIT, Saved, events};
-use crate::support::{Done, Running, json_lines, wait_until};
+use crate::support::{Done, Running, json_lines, processes_with, wait_until};
 
 /// With both axes, so that tensors are cut by rows and by columns, and with an optimizer that remembers two numbers.
 const CUT: [&str; 10] = [
@@ -323,18 +323,7 @@ fn a_disk_without_room_gets_half_a_folder() {
 
 /// Processes that a launcher has started.
 fn children_of(launcher: u32) -> Vec<u32> {
-    let mark = format!("TITAN_LAUNCHER_PID={launcher}");
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()) {
-            found.push(pid);
-        }
-    }
-    found
+    processes_with(&format!("TITAN_LAUNCHER_PID={launcher}"))
 }
 
 #[test]

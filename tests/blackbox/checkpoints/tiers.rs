@@ -2,20 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::{LIMIT, Saved, events};
-use crate::support::{Done, wait_for_step};
+use crate::support::{Done, wait_for_step, wait_until};
 
-fn wait_until(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < LIMIT, "it never comes");
-        thread::sleep(Duration::from_millis(2));
-    }
+fn wait_for(is_so: impl Fn() -> bool) {
+    wait_until(LIMIT, || is_so().then_some(()));
 }
 
 /// A run with a local tier.
@@ -37,7 +31,7 @@ impl Tiers {
     fn kill(&self) {
         let run = self.saved.start("out", &["--set", "training.steps=100000"]);
         let persistent = self.saved.checkpoint("out", 10);
-        wait_until(|| persistent.exists() && self.local_steps().iter().any(|step| *step > 10));
+        wait_for(|| persistent.exists() && self.local_steps().iter().any(|step| *step > 10));
         run.signal("KILL");
         run.wait_for(LIMIT);
     }
@@ -126,7 +120,7 @@ fn two_damaged_copies_are_one_that_is_not() {
     let long = ["--set", "training.steps=100000", "--set", "checkpoint.interval_steps=40"];
     let run = tiers.saved.start("out", &[&long[..], &once].concat());
     let persistent = tiers.saved.checkpoint("out", 40);
-    wait_until(|| persistent.exists() && tiers.local_steps() == [40]);
+    wait_for(|| persistent.exists() && tiers.local_steps() == [40]);
     run.signal("KILL");
     run.wait_for(LIMIT);
     assert_eq!((tiers.steps("local"), tiers.steps("persistent")), (vec![40], vec![40]));
@@ -168,4 +162,19 @@ fn an_unusable_local_folder_is_found_at_the_first_save() {
     fs::write(tiers.saved.path("fast"), "in the way").unwrap();
     let done = tiers.saved.train("out", &[]).expect(2);
     done.says(&["checkpoint.local_directory"]);
+}
+
+#[test]
+fn a_relative_local_folder_is_where_the_command_was_given() {
+    let tiers = Tiers::new("");
+    let recipe = fs::read_to_string(tiers.saved.path("r.toml")).unwrap();
+    let absolute = format!("{:?}", tiers.saved.path("fast"));
+    tiers.saved.bench.write("r.toml", &recipe.replace(&absolute, "\"fast\""));
+    let run = tiers.saved.start("out", &["--set", "training.steps=100000"]);
+    let there = || fs::read_dir(tiers.saved.path("out/fast")).is_ok_and(|runs| runs.count() == 1);
+    wait_for(there);
+    run.signal("TERM");
+    run.wait_for(LIMIT).expect(75);
+    // What is on the persistent tier is not kept twice.
+    assert!(!there() && !tiers.saved.path("fast").exists());
 }
