@@ -12,6 +12,7 @@ the time that training is blocked is also given for the first save.
     blocked   how long training waits for a save in the background, against `dcp.async_save` and against a
               plain copy of the state
     done      until such a save is on the disk
+    hash      the hashes of the state, which a save computes while it writes, and a load while it reads
     load      from the page cache and from the disk, every byte compared with its hash, against `dcp.load`
 """
 
@@ -122,6 +123,7 @@ def run_titan(program: Path, folder: Path, size: int, world: int) -> dict:
         "blocked_first": slowest(lambda r: r["saves"][0]["blocked_seconds"]),
         "copy": slowest(lambda r: r["copy_seconds"]),
         "direct": slowest(lambda r: r["direct_write_seconds"]),
+        "hash": slowest(lambda r: r["hash_seconds"]),
     }
     if world == 1:
         times |= {"warm": results[0]["warm_load_seconds"], "cold": results[0]["cold_load_seconds"]}

@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::fs::File;
+use std::hint::black_box;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -16,7 +17,9 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 use rustix::fs::{Advice, OFlags, fadvise};
 use serde_json::{Value, json};
-use titan_checkpoint::{Dtype, Part, Region, Staged, TensorFacts, Wanted, open, restore};
+use titan_checkpoint::{
+    BLOCK, Dtype, Hash, Part, Region, Staged, TensorFacts, Wanted, open, restore,
+};
 use titan_trainer::engine::{Engine, Evaluation, StatePart, StateWork, StepInput, StepOutput};
 use titan_trainer::failure::{Failure, FailureClass};
 use titan_trainer::saver::{RankSaved, SaveOutcome, SaveSpec, Saver, Tier};
@@ -129,6 +132,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "bytes": engine.bytes(),
         "saves": saves,
         "copy_seconds": copy(&engine, threads)?,
+        "hash_seconds": hash(&engine, threads),
         "direct_write_seconds": direct_write(folder, engine.bytes(), rank)?,
     });
     if let Some((path, saved)) = last {
@@ -162,6 +166,23 @@ fn copy(engine: &Large, threads: usize) -> Result<f64, Box<dyn Error>> {
         best = best.min(began.elapsed().as_secs_f64());
     }
     Ok(best)
+}
+
+/// The best time to compute the hashes of the whole state: what a save does beside writing, and a load beside reading.
+fn hash(engine: &Large, threads: usize) -> f64 {
+    let blocks: Vec<&[u8]> =
+        engine.parts.iter().flat_map(|(_, content)| content.chunks(BLOCK as usize)).collect();
+    let share = blocks.len().div_ceil(threads);
+    let once = || {
+        let began = Instant::now();
+        thread::scope(|scope| {
+            for blocks in blocks.chunks(share) {
+                scope.spawn(|| blocks.iter().for_each(|block| drop(black_box(Hash::of(block)))));
+            }
+        });
+        began.elapsed().as_secs_f64()
+    };
+    (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
 }
 
 /// The best time to write so many bytes past the page cache and to have them on the disk: what a save is bound by.
