@@ -179,7 +179,7 @@ fn a_wrong_path_is_met_with_the_nearest() {
     };
     assert!(bad("").contains("the path is empty"));
     assert!(bad("~/x").contains("~ is not expanded"));
-    assert!(bad("http://host/x").contains("cannot be read from http://"));
+    assert!(bad("http://host/x").contains("http:// is no store that is known here"));
     assert!(bad("file:///x").contains("write the path alone: /x"));
     assert!(bad("a\0b").contains("NUL"));
 }

@@ -8,6 +8,12 @@ use serde_json::Value;
 use super::{LIMIT, Saved, events};
 use crate::support::{Done, wait_for_step, wait_until};
 
+/// The steps whose checkpoints are in a folder.
+fn steps_in(folder: &Path) -> Vec<u64> {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.strip_prefix("step-")?.parse().ok()).collect()
+}
+
 fn wait_for(is_so: impl Fn() -> bool) {
     wait_until(LIMIT, || is_so().then_some(()));
 }
@@ -19,7 +25,7 @@ struct Tiers {
 
 impl Tiers {
     fn new(more: &str) -> Self {
-        let saved = Saved::with("interval_steps = 10\nkeep_last = 2\nlocal_interval_steps = 2");
+        let saved = Saved::with("interval_steps = 60\nkeep_last = 2\nlocal_interval_steps = 2");
         let recipe = fs::read_to_string(saved.path("r.toml")).unwrap();
         let local = saved.path("fast");
         let table = format!("[checkpoint]\nlocal_directory = {local:?}\n{more}");
@@ -27,21 +33,20 @@ impl Tiers {
         Self { saved }
     }
 
-    /// Kills a run once it has a checkpoint of step 10 where it lasts, and a local one of a later step.
+    /// Kills a run once it has a checkpoint where it lasts, and a local one of a later step.
     fn kill(&self) {
         let run = self.saved.start("out", &["--set", "training.steps=100000"]);
-        let persistent = self.saved.checkpoint("out", 10);
-        wait_for(|| persistent.exists() && self.local_steps().iter().any(|step| *step > 10));
+        let newest = |steps: Vec<u64>| steps.into_iter().max();
+        let persistent = || newest(steps_in(&self.saved.path("out/checkpoints")));
+        wait_for(|| persistent().is_some() && newest(self.local_steps()) > persistent());
         run.signal("KILL");
         run.wait_for(LIMIT);
     }
 
     /// What the folder of the local tier has.
     fn local_steps(&self) -> Vec<u64> {
-        let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
-        let runs = folders(&self.saved.path("fast"));
-        let names = runs.flat_map(|run| folders(&run.path())).map(|entry| entry.file_name());
-        names.filter_map(|name| name.to_str()?.strip_prefix("step-")?.parse().ok()).collect()
+        let runs = fs::read_dir(self.saved.path("fast")).into_iter().flatten().flatten();
+        runs.flat_map(|run| steps_in(&run.path())).collect()
     }
 
     fn list(&self) -> Vec<Value> {
@@ -74,8 +79,9 @@ fn a_kill_costs_the_steps_since_the_last_persistent_save() {
     let tiers = Tiers::new("");
     tiers.kill();
     let local = tiers.steps("local").last().copied().unwrap();
-    assert!(local > 10 && local.is_multiple_of(2), "{local}");
-    assert!(tiers.steps("persistent").iter().all(|step| step % 10 == 0));
+    let persistent = tiers.steps("persistent");
+    assert!(local.is_multiple_of(2) && Some(&local) > persistent.last(), "{local} {persistent:?}");
+    assert!(persistent.iter().all(|step| step % 60 == 0));
     tiers.goes_on(local);
     // What is on the persistent tier is not kept in memory as well.
     assert_eq!(tiers.steps("local"), [0; 0]);
@@ -146,7 +152,7 @@ fn a_full_local_tier_ends_a_run() {
     let folder = fs::read_dir(&fast).unwrap().next().unwrap().unwrap().path();
     fs::rename(&folder, fast.join("away")).unwrap();
     fs::write(&folder, "in the way").unwrap();
-    wait_for_step(&tiers.saved.bench, "out", 11);
+    wait_for_step(&tiers.saved.bench, "out", 61);
     run.signal("TERM");
     let done = run.wait_for(LIMIT).expect(75).says(&["there is no local checkpoint of step"]);
     let persistent = events(&done, "checkpoint");
