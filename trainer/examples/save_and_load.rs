@@ -177,7 +177,7 @@ fn hash(engine: &Large, threads: usize) -> f64 {
         let began = Instant::now();
         thread::scope(|scope| {
             for blocks in blocks.chunks(share) {
-                scope.spawn(|| {
+                scope.spawn(move || {
                     for block in blocks {
                         black_box(Hash::of(block));
                     }
