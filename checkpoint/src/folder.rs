@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::thread;
 
 use serde_json::Value;
 
@@ -59,9 +60,27 @@ pub fn open(place: impl Into<Place>) -> Result<Checkpoint> {
         let what = format!("it is the manifest of step {}, in a folder of another", manifest.step);
         return Err(Error::corrupt(&path, what));
     }
-    let headers = manifest.files.iter().map(|file| read_header(&place, file));
-    let headers: Vec<Header> = headers.collect::<Result<_>>()?;
+    let headers = read_headers(&place, &manifest.files)?;
     Ok(Checkpoint::new(place, manifest, headers))
+}
+
+/// Reads the headers of files, several at a time where that takes no processor.
+fn read_headers(place: &Place, files: &[FileFacts]) -> Result<Vec<Header>> {
+    let read = |files: &[FileFacts]| -> Result<Vec<Header>> {
+        files.iter().map(|file| read_header(place, file)).collect()
+    };
+    let share = files.len().div_ceil(place.reading_threads(1)).max(1);
+    if place.folder().is_some() || files.len() == 1 {
+        return read(files);
+    }
+    let parts: Vec<Result<Vec<Header>>> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            files.chunks(share).map(|files| scope.spawn(|| read(files))).collect();
+        let failed = || Err(Error::Misuse { what: "a thread that reads failed".to_owned() });
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| failed())).collect()
+    });
+    let headers: Result<Vec<Vec<Header>>> = parts.into_iter().collect();
+    Ok(headers?.into_iter().flatten().collect())
 }
 
 /// Reads the header of a file, which must have the size and the hash that were noted.
@@ -147,8 +166,7 @@ impl Staged {
     /// A file is not there or not what was written, together they are not whole tensors, or the disk or the store
     /// refuses. Then there is no checkpoint.
     pub fn commit(self, run: Value, files: Vec<FileFacts>) -> Result<Place> {
-        let headers = files.iter().map(|file| read_header(&self.place, file));
-        let headers: Vec<Header> = headers.collect::<Result<_>>()?;
+        let headers = read_headers(&self.place, &files)?;
         let tensors = whole_tensors(&self.place.path(), &headers)?;
         let manifest = Manifest::new(self.step, run, tensors, files).to_text();
         let committed = self.root.join(&StepName(self.step).to_string());

@@ -214,7 +214,7 @@ impl Saver {
             let left = timeout.saturating_sub(writing.began.elapsed());
             let written = match writing.writer.next(if waits { left } else { Duration::ZERO }) {
                 Some(written) => written,
-                None if left.is_zero() => {
+                None if writing.began.elapsed() >= timeout => {
                     writing.stop.store(true, Ordering::Relaxed);
                     return Err(too_slow(writing.step, &self.spec));
                 }

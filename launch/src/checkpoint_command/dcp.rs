@@ -14,7 +14,7 @@ use super::args::{ExportArgs, ImportWeightsArgs};
 use super::helper::{Answer, Helper, stopped, unexpected};
 use super::import::about;
 use super::intake::{Intake, take_in};
-use super::{new_place, some_at, unusable};
+use super::{new_place, require_folder, some_at, unusable};
 use crate::console::{Console, Style};
 use crate::data::cores;
 use crate::exit::Exit;
@@ -123,6 +123,7 @@ fn sound(path: &Path, console: &Console, stop: &AtomicBool) -> Result<Checkpoint
 
 /// A path, absolute, where nothing is yet.
 fn free(path: &Path) -> Result<PathBuf, Failure> {
+    require_folder(path)?;
     let failed = |error| Failure::io(Exit::Usage, format!("cannot use {}", path.display()), &error);
     let absolute = std::path::absolute(path).map_err(failed)?;
     if absolute.file_name().is_none() || absolute.symlink_metadata().is_ok() {

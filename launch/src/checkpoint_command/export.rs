@@ -9,7 +9,7 @@ use titan_checkpoint::hugging_face::{ExpertForm, Exported, Failed, Form, export 
 use titan_checkpoint::{Checkpoint, Dtype, Error, Found, Manifest, Place, open};
 
 use super::args::{DtypeArg, ExpertsArg, ExportArgs};
-use super::{print_json, some_at, unusable};
+use super::{print_json, require_folder, some_at, unusable};
 use crate::console::{Console, Style, print_document};
 use crate::data::cores;
 use crate::exit::Exit;
@@ -36,6 +36,7 @@ struct Written<'a> {
 
 /// Runs the command.
 pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
+    require_folder(&args.to)?;
     let stop = signals::cancellation()?;
     let console = Console::new(Style::choose(args.json));
     let mut found = some_at(&args.path)?;

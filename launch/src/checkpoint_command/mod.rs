@@ -90,9 +90,23 @@ fn place_of(path: &Path) -> Result<Place, Failure> {
     path.to_str().map_or_else(|| Ok(path.into()), |text| Place::parse(text).map_err(failed))
 }
 
-/// The same of what is to be made: a folder is absolute.
+/// Refuses the path of a folder that is to be made, if it is an address or cannot be told as text.
+fn require_folder(path: &Path) -> Result<(), Failure> {
+    let what = match path.to_str() {
+        None => "is no UTF-8",
+        Some(text) if text.contains("://") => "is an address, and this is written to a folder here",
+        Some(_) => return Ok(()),
+    };
+    Err(Failure::new(Exit::Usage, format!("--to {} {what}", path.display()))
+        .help("name a folder of this machine, and copy it from there"))
+}
+
+/// The place of what is to be made: a folder is absolute.
 fn new_place(path: &Path) -> Result<Place, Failure> {
     let place = place_of(path)?;
+    if place.folder().is_some() {
+        require_folder(path)?;
+    }
     let Some(folder) = place.folder() else { return Ok(place) };
     let absolute = std::path::absolute(folder);
     absolute.map(Place::from).map_err(|error| {

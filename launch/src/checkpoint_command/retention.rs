@@ -27,7 +27,8 @@ pub(super) fn pin(args: &PinArgs) -> Result<Exit, Failure> {
         Failure::new(exit, error.to_string())
     };
     let place = place_of(&args.path)?;
-    if !place.has(MANIFEST).map_err(refused)? {
+    let unreadable = |error: Error| Failure::new(Exit::Usage, error.to_string());
+    if !place.has(MANIFEST).map_err(unreadable)? {
         let failure = Failure::new(Exit::Usage, format!("{place}: this is no checkpoint"));
         return Err(match found_at(&args.path).ok().and_then(|mut found| found.pop()) {
             Some(newest) => failure.help(format!("name one, for example {}", newest.found.place)),

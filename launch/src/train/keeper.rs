@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use titan_checkpoint::{
@@ -77,8 +78,8 @@ enum Order {
 /// Makes checkpoints of what ranks save.
 pub(crate) struct Keeper {
     world: usize,
-    /// How long a checkpoint may take.
-    timeout: Duration,
+    /// Set once nothing that can wait is to be done any more.
+    stop: Arc<AtomicBool>,
     waiting: BTreeMap<(Tier, u64), BTreeMap<String, RankSaved>>,
     /// What a run says about itself in the checkpoint after a step.
     describe: Box<dyn Fn(u64) -> Value>,
@@ -96,25 +97,32 @@ impl Keeper {
         report: impl Fn(Kept) + Send + 'static,
     ) -> io::Result<Self> {
         let (work, orders) = channel::<Order>();
-        let timeout = Duration::from_secs(to.timeout_seconds);
+        let stop = Arc::new(AtomicBool::new(false));
+        let keeping = Keeping { to, retention, stop: Arc::clone(&stop) };
         let name = "titan-checkpoint".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || {
-            for order in orders {
+            let mut next = orders.recv().ok();
+            while let Some(order) = next.take() {
                 match order {
                     Order::Keep(work) => {
                         let (tier, step) = (work.tier, work.step);
-                        report(Kept { tier, step, result: keep(&to, retention, work) });
+                        let committed = keeping.commit(work);
+                        // What is waiting comes first: old checkpoints cost nothing but room.
+                        next = orders.try_recv().ok();
+                        let is_idle = next.is_none();
+                        report(Kept {
+                            tier,
+                            step,
+                            result: committed.map(|new| keeping.finish(new, is_idle)),
+                        });
                     }
-                    Order::Remove(step) => {
-                        // What stays is in nobody's way but for its size, and tried again by the next start.
-                        let local = to.local.as_ref();
-                        let _ = local.map(|root| remove_abandoned_step(root, step, &to.writer));
-                    }
+                    Order::Remove(step) => keeping.remove(step),
                 }
+                next = next.or_else(|| orders.recv().ok());
             }
         })?;
         let waiting = BTreeMap::new();
-        Ok(Self { world, timeout, waiting, describe, work: Some(work), thread: Some(thread) })
+        Ok(Self { world, stop, waiting, describe, work: Some(work), thread: Some(thread) })
     }
 
     /// Takes note that a rank has no file of a step in the local tier, and gives back what others have taken.
@@ -146,61 +154,98 @@ impl Keeper {
         }
     }
 
-    /// Waits until everything is done; whether that is so in time. A disk that hangs does not hold a run for ever.
-    pub(crate) fn finish(&mut self) -> bool {
-        const GLANCE: Duration = Duration::from_millis(2);
+    /// Takes no more. Where somebody waits for the end, nothing is done that can wait.
+    pub(crate) fn close(&mut self, is_in_a_hurry: bool) {
         self.work = None;
-        let began = Instant::now();
-        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            if began.elapsed() > self.timeout {
-                return false;
-            }
-            thread::sleep(GLANCE);
+        if is_in_a_hurry {
+            self.stop.store(true, Ordering::Relaxed);
         }
-        self.thread = None;
-        true
+    }
+
+    /// Whether everything is done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
-fn keep(to: &SaveSpec, retention: Retention, work: Work) -> Result<Committed, NotKept> {
-    let began = Instant::now();
-    let Work { tier, step, files, run, never_whole } = work;
-    let slowest = |of: fn(&RankSaved) -> f64| files.iter().map(of).fold(0.0, f64::max);
-    let blocked_seconds = slowest(|saved| saved.blocked_seconds);
-    let write_seconds = slowest(|saved| saved.write_seconds);
-    let bytes = files.iter().map(|saved| saved.file.bytes).sum();
-    let id = run["id"].clone();
-    let files = files.into_iter().map(|saved| saved.file).collect();
-    let root = to.place(tier).unwrap_or(&to.persistent);
-    let committed =
-        Staged::adopt(root, step, &to.writer).and_then(|staged| staged.commit(run, files));
-    let place = committed.map_err(|error| NotKept {
-        exit: if error.is_no_space() { Exit::NoSpace } else { Exit::WorkersFailed },
-        text: format!("no checkpoint could be made of step {step}: {error}"),
-    })?;
-    for step in never_whole {
-        // What stays is in nobody's way, and tried again by the next start.
-        let _ = remove_abandoned_step(root, step, &to.writer);
+/// How the thread keeps checkpoints.
+struct Keeping {
+    to: SaveSpec,
+    retention: Retention,
+    stop: Arc<AtomicBool>,
+}
+
+/// A checkpoint that is there, and what is still to be done for it.
+struct New {
+    committed: Committed,
+    tier: Tier,
+    run: Value,
+    never_whole: Vec<u64>,
+    began: Instant,
+}
+
+impl Keeping {
+    fn root(&self, tier: Tier) -> &Place {
+        self.to.place(tier).unwrap_or(&self.to.persistent)
     }
-    let retention = match tier {
-        Tier::Persistent => retention,
-        // One in memory is enough: there are others where they last.
-        Tier::Local => Retention { keep_last: 1, keep_every_steps: None },
-    };
-    let (removed, kept_back) = match thin_out(root, &id, retention, &place) {
-        Ok(removed) => (removed, None),
-        Err(why) => (Vec::new(), Some(why)),
-    };
-    let commit_seconds = began.elapsed().as_secs_f64();
-    Ok(Committed {
-        place,
-        bytes,
-        blocked_seconds,
-        write_seconds,
-        commit_seconds,
-        removed,
-        kept_back,
-    })
+
+    fn commit(&self, work: Work) -> Result<New, NotKept> {
+        let began = Instant::now();
+        let Work { tier, step, files, run, never_whole } = work;
+        let slowest = |of: fn(&RankSaved) -> f64| files.iter().map(of).fold(0.0, f64::max);
+        let blocked_seconds = slowest(|saved| saved.blocked_seconds);
+        let write_seconds = slowest(|saved| saved.write_seconds);
+        let bytes = files.iter().map(|saved| saved.file.bytes).sum();
+        let id = run["id"].clone();
+        let files = files.into_iter().map(|saved| saved.file).collect();
+        let staged = Staged::adopt(self.root(tier), step, &self.to.writer);
+        let place =
+            staged.and_then(|staged| staged.commit(run, files)).map_err(|error| NotKept {
+                exit: if error.is_no_space() { Exit::NoSpace } else { Exit::WorkersFailed },
+                text: format!("no checkpoint could be made of step {step}: {error}"),
+            })?;
+        let (commit_seconds, removed, kept_back) = (0.0, Vec::new(), None);
+        let committed = Committed {
+            place,
+            bytes,
+            blocked_seconds,
+            write_seconds,
+            commit_seconds,
+            removed,
+            kept_back,
+        };
+        Ok(New { committed, tier, run: id, never_whole, began })
+    }
+
+    /// Removes what the new checkpoint makes superfluous, if there is time for that.
+    fn finish(&self, new: New, is_idle: bool) -> Committed {
+        let New { mut committed, tier, run, never_whole, began } = new;
+        let root = self.root(tier);
+        for step in never_whole {
+            // What stays is in nobody's way, and tried again by the next start.
+            let _ = remove_abandoned_step(root, step, &self.to.writer);
+        }
+        let retention = match tier {
+            Tier::Persistent => self.retention,
+            // One in memory is enough: there are others where they last.
+            Tier::Local => Retention { keep_last: 1, keep_every_steps: None },
+        };
+        if is_idle {
+            match thin_out(root, &run, retention, &committed.place, &self.stop) {
+                Ok(removed) => committed.removed = removed,
+                Err(_) if self.stop.load(Ordering::Relaxed) => {}
+                Err(why) => committed.kept_back = Some(why),
+            }
+        }
+        committed.commit_seconds = began.elapsed().as_secs_f64();
+        committed
+    }
+
+    fn remove(&self, step: u64) {
+        // What stays is in nobody's way but for its size, and tried again by the next start.
+        let local = self.to.local.as_ref();
+        let _ = local.map(|root| remove_abandoned_step(root, step, &self.to.writer));
+    }
 }
 
 /// Removes the checkpoints of this run that are too many, once the newest, at `newest`, has been read back and found
@@ -210,6 +255,7 @@ fn thin_out(
     run: &Value,
     retention: Retention,
     newest: &Place,
+    stop: &AtomicBool,
 ) -> Result<Vec<u64>, String> {
     let found = list(root).map_err(|error| error.to_string())?;
     if found.len() as u64 <= retention.keep_last {
@@ -225,7 +271,7 @@ fn thin_out(
     if old.is_empty() {
         return Ok(Vec::new());
     }
-    let findings = verify(newest, newest.reading_threads(1), &AtomicBool::new(false), &|_| {});
+    let findings = verify(newest, newest.reading_threads(1), stop, &|_| {});
     let bad = findings.map_err(|error| error.to_string())?.bad;
     if let Some(bad) = bad.first() {
         return Err(format!(

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -80,6 +81,34 @@ pub(crate) fn place(
     }
     let absolute = run_dir.and_then(|run| std::path::absolute(run.join(directory)).ok());
     Ok(absolute.map(Place::from))
+}
+
+/// Refuses a place that has sound checkpoints of other runs for steps that this one would save: `own` is the id of a run
+/// that goes on after `steps_done`.
+pub(super) fn refuse_foreign(
+    place: &Place,
+    own: Option<&str>,
+    decision: &Decision,
+    steps_done: u64,
+) -> Result<(), Failure> {
+    let unreadable = |error: titan_checkpoint::Error| Failure::new(Exit::Usage, error.to_string());
+    let is_damaged = |step| decision.skipped.iter().any(|(skipped, _)| *skipped == step);
+    let later = list(place).map_err(unreadable)?.into_iter();
+    for found in later.filter(|found| found.step > steps_done && !is_damaged(found.step)) {
+        let Ok(checkpoint) = open(&found.place) else { continue };
+        let id = &checkpoint.manifest().run["id"];
+        if own.is_none_or(|own| *id != *own) {
+            let text = format!(
+                "{} is of the run {}, and this run would come to that step too",
+                found.place,
+                id.as_str().unwrap_or("of another program")
+            );
+            return Err(Failure::new(Exit::Usage, text).help(
+                "choose another checkpoint.directory, or go on from that run with --resume auto",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The place of a run's checkpoints in the local tier, if it has one. Runs share the folder, which is in the run directory
@@ -161,6 +190,11 @@ impl Keeping {
         Keeper::start(self.to.clone(), self.retention, world, Box::new(describe), report)
     }
 
+    /// How long a checkpoint may take.
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.to.timeout_seconds)
+    }
+
     /// The places of all tiers.
     fn places(&self) -> impl Iterator<Item = &Place> {
         self.to.local.iter().chain([&self.to.persistent])
@@ -212,7 +246,12 @@ impl Keeping {
             for later in found.filter(|found| {
                 found.step > steps_done && (is_damaged(found.step) || is_ours(found))
             }) {
-                aside.push(set_aside(&later.place, &mark).map_err(failed)?);
+                if self.to.local.as_ref() == Some(place) {
+                    // It is there for speed, and takes memory.
+                    remove_checkpoint(&later.place).map_err(failed)?;
+                } else {
+                    aside.push(set_aside(&later.place, &mark).map_err(failed)?);
+                }
             }
         }
         Ok(aside)

@@ -122,7 +122,16 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         console
             .line(format!("nothing to do: step {step} is done, and the recipe asks for {steps}"));
         reached.step = step;
+        reached.run_dir.clone_from(&args.run_dir);
         return Ok(Exit::Done);
+    }
+    let steps_done = resume.as_ref().map_or(0, |resume| resume.step);
+    if let Some(checkpoint) = &recipe.checkpoint
+        && let Some(place) = keeping::place(checkpoint, args.run_dir.as_deref())?
+    {
+        let own = args.run_dir.as_deref().filter(|_| continues).and_then(History::read);
+        let own = own.as_ref().map(|history| history.id.as_str());
+        keeping::refuse_foreign(&place, own, &decision, steps_done)?;
     }
     if let (None, Init::Folder(Location::Local(folder))) = (&resume, &*recipe.model.init) {
         hugging_face::check(folder, &settings)?;

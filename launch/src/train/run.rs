@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -431,23 +432,43 @@ impl Session<'_, '_> {
         self.recorder.event(&ledger::Event::LocalCheckpointLost { step, why: why.to_owned() })
     }
 
-    /// Waits for the checkpoints that are being made. The workers have ended.
+    /// Waits for the checkpoints that are being made. The workers have ended. A place that hangs does not hold a run for
+    /// ever, nor does it after a signal.
     fn finish_checkpoints(&mut self, events: &Receiver<Event>) -> Result<(), Failure> {
-        let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        let mut result = match keeper.finish() {
-            true => Ok(()),
-            false => Err(Failure::new(
-                Exit::WorkersFailed,
-                "the last checkpoint was not made within checkpoint.timeout_seconds: its place hangs",
-            )),
+        const GLANCE: Duration = Duration::from_millis(20);
+        let Some(mut keeper) = self.keeper.take() else { return Ok(()) };
+        let (signals, began) = (self.signals, Instant::now());
+        keeper.close(signals > 0);
+        let limit = match signals {
+            0 => self.run.keeping.as_ref().map_or(Duration::ZERO, Keeping::timeout),
+            _ => Duration::from_secs(*self.run.recipe.elastic.grace_seconds),
         };
-        for event in events.try_iter() {
-            let _ = self.workers.note(&event);
-            if let Event::Checkpoint(kept) = &event {
-                result = result.and(self.checkpoint_done(kept));
-            }
+        if !keeper.is_done() {
+            self.run.console.spin("making the last checkpoints");
         }
-        if let Some(keeping) = &self.run.keeping {
+        let mut result = Ok(());
+        loop {
+            let is_done = keeper.is_done();
+            for event in events.try_iter() {
+                let _ = self.workers.note(&event);
+                match &event {
+                    Event::Checkpoint(kept) => result = result.and(self.checkpoint_done(kept)),
+                    Event::Signal(_) => self.signals += 1,
+                    _ => {}
+                }
+            }
+            if is_done {
+                break;
+            }
+            if self.signals > signals || began.elapsed() > limit {
+                let text = "the last checkpoint was given up: its place did not take it in time";
+                result = result.and(Err(Failure::new(Exit::WorkersFailed, text)
+                    .help("the checkpoints before it are as they were")));
+                break;
+            }
+            thread::sleep(GLANCE);
+        }
+        if let Some(keeping) = self.run.keeping.as_ref().filter(|_| keeper.is_done()) {
             keeping.tidy_up();
         }
         result

@@ -47,6 +47,10 @@ impl RunDir {
             let what = "a run directory is a folder of this machine, not an address";
             return Err(Failure::new(Exit::Usage, what));
         }
+        if path.to_str().is_none() {
+            let what = format!("the run directory {} is no UTF-8", path.display());
+            return Err(Failure::new(Exit::Usage, what).help("choose a name in UTF-8"));
+        }
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),

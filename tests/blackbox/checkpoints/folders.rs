@@ -153,6 +153,32 @@ fn checkpoints_of_another_run_are_continued_or_removed() {
 }
 
 #[test]
+fn a_checkpoint_of_another_run_is_met_at_the_end() {
+    let saved = Saved::new();
+    let folder = saved.path("shared");
+    let setting = format!("checkpoint.directory={:?}", folder.to_str().unwrap());
+    saved.train("one", &["--set", &setting]).expect(0);
+    for policy in ["never", "2"] {
+        let done = saved.train("two", &["--set", &setting, "--resume", policy]).expect(2);
+        done.says(&["is of the run one-", "this run would come to that step too"]);
+        assert!(!saved.path("two").exists());
+    }
+    // Its own later ones are set aside.
+    saved.train("one", &["--set", &setting, "--resume", "2"]).expect(0);
+}
+
+#[test]
+fn an_export_to_an_address_goes_to_a_folder_of_that_name() {
+    let saved = Saved::new();
+    saved.train("out", &["--set", "training.steps=2"]).expect(0);
+    for format in ["hugging-face", "dcp"] {
+        let export = ["checkpoint", "export", "out", "--format", format, "--to", "gs://bucket/x"];
+        saved.bench.run(&export).expect(2).says(&["is an address"]);
+    }
+    assert!(!saved.path("gs:").exists());
+}
+
+#[test]
 fn a_full_disk_leaves_a_part_of_a_checkpoint() {
     let is_possible = Command::new("unshare").args(["-rm", "true"]).status();
     if !is_possible.is_ok_and(|status| status.success()) {

@@ -354,3 +354,26 @@ fn a_second_save_of_a_step_mixes_two_checkpoints() {
     assert_eq!(titan_checkpoint::open(&place).unwrap().manifest().files.len(), 2);
     stored.run(&["checkpoint", "verify", "out"]).expect(0);
 }
+
+#[test]
+fn a_store_that_hangs_holds_a_run_forever() {
+    for signals in [0, 2] {
+        let fake = Fake::start();
+        let stored = Stored::of(&fake, "interval_steps = 5\ntimeout_seconds = 3");
+        let more = ["--set", "training.steps=100000", "--set", "elastic.grace_seconds=3"];
+        let run = stored.start("out", &more);
+        wait_until(LIMIT, || fake.get("runs/a/step-00000005/manifest.json"));
+        fake.fault(On::Put, Fault::Slow(Duration::from_secs(300)), 100_000);
+        thread::sleep(Duration::from_millis(500));
+        for _ in 0..signals {
+            run.signal("TERM");
+            thread::sleep(Duration::from_millis(500));
+        }
+        let done = run.wait_for(Duration::from_secs(60));
+        let codes: &[i32] = if signals == 0 { &[6] } else { &[6, 75] };
+        assert!(codes.contains(&done.code.unwrap()), "{:?}\n{}", done.code, done.stderr);
+        if signals == 0 {
+            assert!(done.stderr.contains("checkpoint.timeout_seconds"), "{}", done.stderr);
+        }
+    }
+}
