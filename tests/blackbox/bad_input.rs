@@ -52,8 +52,8 @@ fn a_recipe_with_a_mistake_is_refused_with_its_place_and_its_remedy() {
         ),
         (
             "[data]",
-            "[checkpoint]\ndirectory = \"gs://bucket/x\"\n[data]",
-            &["this version cannot train with `checkpoint.directory` = \"gs://bucket/x\""],
+            "[checkpoint]\nlocal_directory = \"gs://bucket/x\"\n[data]",
+            &["`checkpoint.local_directory` is an address; the fast tier is on each host"],
         ),
         ("version = 1", "version = 2", &["reads recipes of version 1, not 2"]),
         ("family = \"llama3\"", "family = llama3", &["invalid TOML", "r.toml:5"]),
