@@ -63,16 +63,14 @@ struct Work {
     step: u64,
     files: Vec<RankSaved>,
     run: Value,
-    /// Steps before it of which ranks have left out some, so that they never are whole.
-    never_whole: Vec<u64>,
 }
 
 /// What the thread is to do.
 enum Order {
     /// To make a checkpoint.
     Keep(Work),
-    /// To make room: a step of the local tier that never will be one.
-    Remove(u64),
+    /// To make room: ranks have left out some of the files of a step, which never will be one.
+    Remove(Tier, u64),
 }
 
 /// Makes checkpoints of what ranks save.
@@ -98,7 +96,7 @@ impl Keeper {
     ) -> io::Result<Self> {
         let (work, orders) = channel::<Order>();
         let stop = Arc::new(AtomicBool::new(false));
-        let keeping = Keeping { to, retention, stop: Arc::clone(&stop) };
+        let maker = Maker { to, retention, stop: Arc::clone(&stop) };
         let name = "titan-checkpoint".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || {
             let mut next = orders.recv().ok();
@@ -106,17 +104,17 @@ impl Keeper {
                 match order {
                     Order::Keep(work) => {
                         let (tier, step) = (work.tier, work.step);
-                        let committed = keeping.commit(work);
+                        let committed = maker.commit(work);
                         // What is waiting comes first: old checkpoints cost nothing but room.
                         next = orders.try_recv().ok();
                         let is_idle = next.is_none();
                         report(Kept {
                             tier,
                             step,
-                            result: committed.map(|new| keeping.finish(new, is_idle)),
+                            result: committed.map(|new| maker.finish(new, is_idle)),
                         });
                     }
-                    Order::Remove(step) => keeping.remove(step),
+                    Order::Remove(tier, step) => maker.remove(tier, step),
                 }
                 next = next.or_else(|| orders.recv().ok());
             }
@@ -128,9 +126,7 @@ impl Keeper {
     /// Takes note that a rank has no file of a step in the local tier, and gives back what others have taken.
     pub(crate) fn lost(&mut self, step: u64) {
         self.waiting.remove(&(Tier::Local, step));
-        if let Some(work) = &self.work {
-            let _ = work.send(Order::Remove(step));
-        }
+        self.order(Order::Remove(Tier::Local, step));
     }
 
     /// Takes one rank's report.
@@ -144,13 +140,18 @@ impl Keeper {
         let files = self.waiting.remove(&(tier, step)).unwrap_or_default().into_values().collect();
         let is_older = |key: &&(Tier, u64)| key.0 == tier && key.1 < step;
         let older: Vec<(Tier, u64)> = self.waiting.keys().filter(is_older).copied().collect();
-        older.iter().for_each(|key| drop(self.waiting.remove(key)));
-        let never_whole = older.into_iter().map(|(_, step)| step).collect();
+        self.order(Order::Keep(Work { tier, step, files, run: (self.describe)(step) }));
+        for (tier, step) in older {
+            // Each rank is past them.
+            self.waiting.remove(&(tier, step));
+            self.order(Order::Remove(tier, step));
+        }
+    }
+
+    fn order(&self, order: Order) {
         if let Some(work) = &self.work {
-            // It ends with this keeper, not before.
-            let run = (self.describe)(step);
-            let work_of_step = Work { tier, step, files, run, never_whole };
-            let _ = work.send(Order::Keep(work_of_step));
+            // The thread ends with this keeper, not before.
+            let _ = work.send(order);
         }
     }
 
@@ -168,8 +169,8 @@ impl Keeper {
     }
 }
 
-/// How the thread keeps checkpoints.
-struct Keeping {
+/// What the thread makes checkpoints with.
+struct Maker {
     to: SaveSpec,
     retention: Retention,
     stop: Arc<AtomicBool>,
@@ -180,18 +181,17 @@ struct New {
     committed: Committed,
     tier: Tier,
     run: Value,
-    never_whole: Vec<u64>,
     began: Instant,
 }
 
-impl Keeping {
+impl Maker {
     fn root(&self, tier: Tier) -> &Place {
         self.to.place(tier).unwrap_or(&self.to.persistent)
     }
 
     fn commit(&self, work: Work) -> Result<New, NotKept> {
         let began = Instant::now();
-        let Work { tier, step, files, run, never_whole } = work;
+        let Work { tier, step, files, run } = work;
         let slowest = |of: fn(&RankSaved) -> f64| files.iter().map(of).fold(0.0, f64::max);
         let blocked_seconds = slowest(|saved| saved.blocked_seconds);
         let write_seconds = slowest(|saved| saved.write_seconds);
@@ -214,17 +214,13 @@ impl Keeping {
             removed,
             kept_back,
         };
-        Ok(New { committed, tier, run: id, never_whole, began })
+        Ok(New { committed, tier, run: id, began })
     }
 
     /// Removes what the new checkpoint makes superfluous, if there is time for that.
     fn finish(&self, new: New, is_idle: bool) -> Committed {
-        let New { mut committed, tier, run, never_whole, began } = new;
+        let New { mut committed, tier, run, began } = new;
         let root = self.root(tier);
-        for step in never_whole {
-            // What stays is in nobody's way, and tried again by the next start.
-            let _ = remove_abandoned_step(root, step, &self.to.writer);
-        }
         let retention = match tier {
             Tier::Persistent => self.retention,
             // One in memory is enough: there are others where they last.
@@ -241,10 +237,9 @@ impl Keeping {
         committed
     }
 
-    fn remove(&self, step: u64) {
+    fn remove(&self, tier: Tier, step: u64) {
         // What stays is in nobody's way but for its size, and tried again by the next start.
-        let local = self.to.local.as_ref();
-        let _ = local.map(|root| remove_abandoned_step(root, step, &self.to.writer));
+        let _ = remove_abandoned_step(self.root(tier), step, &self.to.writer);
     }
 }
 

@@ -1,5 +1,6 @@
 //! `titan-tpu train`: from a recipe to a trained model.
 
+mod explain;
 mod facts;
 mod history;
 mod keeper;

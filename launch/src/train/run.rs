@@ -1,15 +1,12 @@
 //! A run from its first process to its last: the loop that turns events into records, lines and actions.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use titan_recipes::{Layout, Recipe, Secret};
-use titan_trainer::failure::FailureClass;
 use titan_trainer::ledger;
 use titan_trainer::metrics::{Assembler, Meter, StepRecord, ValidationRecord};
 use titan_trainer::protocol::{HostMessage, PROTOCOL, RankMessage, RankValidation};
@@ -23,18 +20,13 @@ use super::recorder::Recorder;
 use super::resume::Decision;
 use super::run_dir::{RunDir, host_name};
 use super::shell::{WorkerSettings, Workers, log_path};
-use super::supervisor::{
-    Action, Event, ExitStatus, HostFailure, How, RankFailure, Supervisor, Verdict, describe,
-};
+use super::supervisor::{Action, Event, Supervisor, Verdict};
 use super::{Data, Reached, signals};
 use crate::console::{Console, Style};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::setup_command::Environment;
 use crate::words;
-
-/// Lines of a worker's log that a failure quotes.
-const QUOTED_LINES: usize = 12;
 
 /// Everything that is settled before the first process starts.
 pub(super) struct Run<'a> {
@@ -182,7 +174,7 @@ impl Run<'_> {
         self.layout.global_tokens().saturating_mul(pairs.unwrap_or(0))
     }
 
-    fn log(&self, rank: usize) -> PathBuf {
+    pub(super) fn log(&self, rank: usize) -> PathBuf {
         log_path(&self.run_dir.path().join("logs"), rank)
     }
 }
@@ -196,10 +188,10 @@ struct ValidationEvent<'a> {
 }
 
 /// A run under way.
-struct Session<'a, 'r> {
-    run: &'a Run<'r>,
-    recorder: &'a mut Recorder,
-    reached: &'a mut Reached,
+pub(super) struct Session<'a, 'r> {
+    pub(super) run: &'a Run<'r>,
+    pub(super) recorder: &'a mut Recorder,
+    pub(super) reached: &'a mut Reached,
     workers: Workers,
     supervisor: Supervisor,
     progress: Progress,
@@ -435,7 +427,7 @@ impl Session<'_, '_> {
     /// Waits for the checkpoints that are being made. The workers have ended. A place that hangs does not hold a run for
     /// ever, nor does it after a signal.
     fn finish_checkpoints(&mut self, events: &Receiver<Event>) -> Result<(), Failure> {
-        const GLANCE: Duration = Duration::from_millis(20);
+        const GLANCE: Duration = Duration::from_millis(5);
         let Some(mut keeper) = self.keeper.take() else { return Ok(()) };
         let (signals, began) = (self.signals, Instant::now());
         keeper.close(signals > 0);
@@ -448,8 +440,10 @@ impl Session<'_, '_> {
         }
         let mut result = Ok(());
         loop {
+            // What it has reported before it was done comes after.
             let is_done = keeper.is_done();
-            for event in events.try_iter() {
+            while let Ok(event) = events.recv_timeout(if is_done { Duration::ZERO } else { GLANCE })
+            {
                 let _ = self.workers.note(&event);
                 match &event {
                     Event::Checkpoint(kept) => result = result.and(self.checkpoint_done(kept)),
@@ -466,7 +460,6 @@ impl Session<'_, '_> {
                     .help("the checkpoints before it are as they were")));
                 break;
             }
-            thread::sleep(GLANCE);
         }
         if let Some(keeping) = self.run.keeping.as_ref().filter(|_| keeper.is_done()) {
             keeping.tidy_up();
@@ -499,95 +492,6 @@ impl Session<'_, '_> {
         }
     }
 
-    /// A host that ends by itself before there are ranks has met a fault of the Python environment.
-    fn explain_host(&self, failure: &HostFailure) -> Failure {
-        let log = self.run.run_dir.path().join("logs").join("host.log");
-        let (exit, text) = match failure {
-            HostFailure::Said(message) => (Exit::WorkersFailed, message.clone()),
-            HostFailure::Exited(status) => {
-                let exit = match status {
-                    ExitStatus::Code(_) => Exit::Environment,
-                    ExitStatus::Signal(_) => Exit::WorkersFailed,
-                };
-                (
-                    exit,
-                    format!("the worker host {} before all ranks were started", describe(*status)),
-                )
-            }
-        };
-        let failure = Failure::new(exit, text).quoting(last_lines(&log));
-        let failure = match exit {
-            Exit::Environment => {
-                failure.help("titan-tpu doctor --deep checks the Python environment")
-            }
-            _ => failure,
-        };
-        failure.help(format!("the whole log of the worker host is {}", log.display()))
-    }
-
-    fn explain(&mut self, failures: &[RankFailure], cause: usize) -> Failure {
-        for (index, failure) in failures.iter().enumerate() {
-            let reason = reason(failure);
-            let event = ledger::Event::WorkerFailed {
-                rank: failure.rank as u64,
-                reason,
-                cause: index == cause,
-            };
-            // The failure itself matters more than a ledger that cannot be written.
-            let _ = self.recorder.event(&event);
-        }
-        let cause = &failures[cause];
-        let (exit, text) = match &cause.how {
-            How::Reported(step, failure) => {
-                let place = if *step == 0 {
-                    "before its first step".to_owned()
-                } else {
-                    format!("in step {step}")
-                };
-                (
-                    Exit::of_failure(failure.class),
-                    format!("rank {} failed {place}: {}", cause.rank, failure.message),
-                )
-            }
-            How::Died(status) => {
-                let place = match self.reached.step {
-                    0 => "before step 1 was done".to_owned(),
-                    step => format!("after step {step}"),
-                };
-                (Exit::WorkersFailed, format!("rank {} {} {place}", cause.rank, describe(*status)))
-            }
-        };
-        let log = self.run.log(cause.rank);
-        let quoted = match &cause.how {
-            // What these say is all there is to say.
-            How::Reported(_, f)
-                if !matches!(
-                    f.class,
-                    FailureClass::Engine | FailureClass::PeerLost | FailureClass::Internal
-                ) =>
-            {
-                Vec::new()
-            }
-            _ => last_lines(&log),
-        };
-        let mut failure = Failure::new(exit, text).quoting(quoted);
-        if matches!(exit, Exit::NonFiniteLoss) {
-            failure =
-                failure.help("lower optimizer.learning_rate, or lengthen schedule.warmup_steps");
-        }
-        if let How::Reported(_, said) = &cause.how
-            && matches!(said.class, FailureClass::NoSpace | FailureClass::Storage)
-            && let Some(keeping) = &self.run.keeping
-        {
-            failure = keeping.advise(failure);
-        }
-        if let How::Died(ExitStatus::Signal(9)) = cause.how {
-            failure =
-                failure.help("if nobody killed it, the kernel did for want of memory: see dmesg");
-        }
-        failure.help(format!("the whole log of rank {} is {}", cause.rank, log.display()))
-    }
-
     fn summarize(&self, ending: &str) {
         let run = self.run;
         let peak = match run.recipe.hardware.peak_flops() {
@@ -605,34 +509,6 @@ impl Session<'_, '_> {
 struct FirstStep {
     event: &'static str,
     seconds: f64,
-}
-
-fn reason(failure: &RankFailure) -> String {
-    match &failure.how {
-        How::Reported(_, failure) => failure.message.clone(),
-        How::Died(status) => describe(*status),
-    }
-}
-
-/// The lines of a log that say most: from a crash report of Python on, or else the last ones.
-fn last_lines(log: &Path) -> Vec<String> {
-    const CRASH: &str = "Fatal Python error";
-    let text = tail(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let last = lines.len().saturating_sub(QUOTED_LINES);
-    let start = lines.iter().rposition(|line| line.starts_with(CRASH)).unwrap_or(last);
-    lines[start..].iter().take(QUOTED_LINES).map(|line| (*line).to_owned()).collect()
-}
-
-/// The end of a file, however long it is.
-fn tail(path: &Path) -> io::Result<Vec<u8>> {
-    const TAIL: u64 = 64 * 1024;
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(file.metadata()?.len().saturating_sub(TAIL)))?;
-    let mut bytes = Vec::new();
-    file.take(TAIL).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// A path as short as it can be said from here.
