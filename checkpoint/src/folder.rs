@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use serde_json::Value;
@@ -115,6 +115,9 @@ pub struct Staged {
     root: Place,
     /// Where the files of this one are.
     place: Place,
+    writer: String,
+    /// The folder that checkpoints are in, if it was made for this one.
+    made: Option<PathBuf>,
 }
 
 impl Staged {
@@ -124,10 +127,11 @@ impl Staged {
     /// # Errors
     /// There is a checkpoint of this step, or no folder can be made.
     pub fn begin(root: &Place, step: u64, writer: &str) -> Result<Self> {
+        let made = root.folder().filter(|path| !path.exists()).map(Path::to_owned);
         if let Place::Folder(path) = root {
             fs::create_dir_all(path).map_err(|error| Error::folder(path, "make", error))?;
         }
-        let staged = Self::adopt(root, step, writer)?;
+        let staged = Self { made, ..Self::adopt(root, step, writer)? };
         if let Place::Folder(path) = &staged.place
             && path.exists()
         {
@@ -151,7 +155,8 @@ impl Staged {
         if is_there {
             return Err(Error::Exists { path: committed.path() });
         }
-        Ok(Self { step, root: root.clone(), place: staging_place(root, step, writer) })
+        let (place, writer) = (staging_place(root, step, writer), writer.to_owned());
+        Ok(Self { step, root: root.clone(), place, writer, made: None })
     }
 
     /// Where ranks write their files.
@@ -165,7 +170,7 @@ impl Staged {
     /// # Errors
     /// A file is not there or not what was written, together they are not whole tensors, or the disk or the store
     /// refuses. Then there is no checkpoint.
-    pub fn commit(self, run: Value, files: Vec<FileFacts>) -> Result<Place> {
+    pub fn commit(&self, run: Value, files: Vec<FileFacts>) -> Result<Place> {
         let headers = read_headers(&self.place, &files)?;
         let tensors = whole_tensors(&self.place.path(), &headers)?;
         let manifest = Manifest::new(self.step, run, tensors, files).to_text();
@@ -179,18 +184,17 @@ impl Staged {
         Ok(committed)
     }
 
-    /// Removes what was written.
+    /// Removes what was written, and the folder that checkpoints are in if that was made for it.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The disk or the store refuses.
     pub fn abandon(self) -> Result<()> {
-        match &self.place {
-            Place::Folder(path) => {
-                fs::remove_dir_all(path).map_err(|error| Error::folder(path, "remove", error))
-            }
-            // There it has marks, by which it is found.
-            Place::Objects(_) => Ok(()),
+        remove_abandoned_step(&self.root, self.step, &self.writer)?;
+        if let Some(made) = self.made {
+            // Others may have put something there meanwhile.
+            let _ = fs::remove_dir(made);
         }
+        Ok(())
     }
 }
 

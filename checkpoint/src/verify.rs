@@ -39,7 +39,8 @@ pub struct Findings {
 /// Reads all of a checkpoint on some threads, and compares it with its hashes; `progress` is told the bytes so far.
 ///
 /// # Errors
-/// [`Error::Stopped`] once `stop` is set. Everything else is a finding.
+/// [`Error::Stopped`] once `stop` is set, and [`Error::Store`] if a store does not answer: that says nothing about what it
+/// has. Everything else is a finding.
 pub fn verify(
     place: &Place,
     threads: usize,
@@ -49,6 +50,7 @@ pub fn verify(
     let mut findings = Findings::default();
     let checkpoint = match crate::open(place) {
         Ok(checkpoint) => checkpoint,
+        Err(error @ Error::Store(_)) => return Err(error),
         Err(error) => {
             // Its text names the file.
             let what = error.to_string();
@@ -56,12 +58,22 @@ pub fn verify(
             return Ok(findings);
         }
     };
-    let check = Check { stop, progress, bytes: AtomicU64::new(0), bad: Mutex::default() };
+    let check = Check {
+        stop,
+        progress,
+        bytes: AtomicU64::new(0),
+        bad: Mutex::default(),
+        unanswered: Mutex::default(),
+    };
     for (name, header) in checkpoint.files() {
         findings.files += 1;
         match place.open(name) {
             Ok(blob) => check.file(&blob, &header.entries, threads),
-            Err(error) => check.add(&place.join(name).path(), None, error.to_string()),
+            Err(error) => check.note(&place.join(name).path(), None, error),
+        }
+        let unanswered = check.unanswered.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(error) = unanswered {
+            return Err(error);
         }
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
@@ -81,12 +93,32 @@ struct Check<'a> {
     progress: &'a (dyn Fn(u64) + Sync),
     bytes: AtomicU64,
     bad: Mutex<Vec<BadPart>>,
+    /// That a store does not answer.
+    unanswered: Mutex<Option<Error>>,
 }
 
 impl Check<'_> {
     fn add(&self, path: &Path, offset: Option<u64>, what: String) {
         let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
         bad.push(BadPart { path: path.to_owned(), offset, what });
+    }
+
+    /// Takes note of what could not be read.
+    fn note(&self, path: &Path, offset: Option<u64>, error: Error) {
+        match error {
+            Error::Store(_) => {
+                let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+                *unanswered = Some(error);
+            }
+            error => self.add(path, offset, error.to_string()),
+        }
+    }
+
+    /// Whether nothing more is to be read.
+    fn is_over(&self) -> bool {
+        let unanswered =
+            || self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        self.stop.load(Ordering::Relaxed) || unanswered()
     }
 
     fn file(&self, blob: &Blob, entries: &[Entry], threads: usize) {
@@ -98,7 +130,7 @@ impl Check<'_> {
             loop {
                 let next = todo.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some((entry, block)) = next else { return };
-                if self.stop.load(Ordering::Relaxed) {
+                if self.is_over() {
                     return;
                 }
                 self.block(blob, entry, block, &mut content);
@@ -117,7 +149,7 @@ impl Check<'_> {
         content.resize((end - start) as usize, 0);
         let path = &blob.path;
         match blob.read_and_hash(content, offset) {
-            Err(error) => self.add(path, Some(offset), error.to_string()),
+            Err(error) => self.note(path, Some(offset), error),
             Ok(hash) if hash != entry.hashes[block as usize] => {
                 let what = format!(
                     "the {} bytes from here on, of {}, are not what was written",

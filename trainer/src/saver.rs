@@ -115,7 +115,7 @@ struct Writing {
 
 impl Saver {
     /// A saver of rank `rank`, which copies and computes hashes on `threads`. `resumed` is the step whose checkpoint the
-    /// run goes on from: it needs no other.
+    /// run goes on from, if the persistent tier has it: it needs no other.
     pub fn new(spec: SaveSpec, rank: u64, threads: usize, resumed: Option<u64>) -> Self {
         let (image, preparing, writing) = (None, None, None);
         Self { spec, rank, threads, image, preparing, writing, last: resumed }

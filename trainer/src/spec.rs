@@ -49,6 +49,8 @@ pub struct Saving {
 pub struct Resume {
     /// The copies of the checkpoint, of which none has to be whole.
     pub copies: Vec<Place>,
+    /// Whether one is where it lasts; a step that only the local tier has is saved again.
+    pub is_persistent: bool,
     /// Optimizer steps that were done.
     pub step: u64,
     /// Samples that were trained on.

@@ -166,7 +166,7 @@ fn run_steps<E: Engine>(
     while !launched.is_empty() {
         wish |= finish(engine, &mut launched, &mut since, &mut done, around)?;
     }
-    saves.end(engine, plan, done, around).map_err(|failure| (done, failure))?;
+    saves.end(engine, done, around).map_err(|failure| (done, failure))?;
     // A stop that arrives with the last step changes nothing: all that was asked for is done.
     let ending =
         if wish.stop && done < plan.last_step { Ending::Stopped } else { Ending::Completed };
@@ -225,11 +225,11 @@ impl Saves {
     fn end<E: Engine>(
         &mut self,
         engine: &mut E,
-        plan: &LoopPlan,
         done: u64,
         around: &mut Surroundings<'_>,
     ) -> Result<(), Failure> {
-        if done >= plan.first_step {
+        if done > 0 {
+            // One that is there is not saved again.
             self.save(engine, done, &[Tier::Persistent], around)?;
         }
         let Some(saver) = &mut around.saver else { return Ok(()) };

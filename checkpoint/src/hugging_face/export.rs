@@ -11,11 +11,10 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::new_folder::NewFolder;
 use super::plan::{Form, Output, OutputFile, plan};
 use super::{CONFIG, INDEX, number, parallel};
 use crate::folder::write_file;
-use crate::{Checkpoint, Dtype, Error, Region, Wanted, restore};
+use crate::{Checkpoint, Dtype, Error, NewFolder, Region, Wanted, restore};
 
 /// Bytes of the checkpoint that are read at once; as many are written meanwhile, and as many wait.
 const BATCH: u64 = 64 << 20;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Folder;
 use crate::{
-    Dtype, Error, FileFacts, Part, Place, Result, ShardPlan, Staged, TensorFacts, Wanted, cut,
-    shard_name, write_whole,
+    Dtype, Error, Part, Place, Result, ShardPlan, Staged, TensorFacts, Wanted, cut, shard_name,
+    write_whole,
 };
 
 /// Bytes of one file of the checkpoint, about: they are in memory twice.
@@ -64,7 +64,7 @@ pub(super) fn import_in_shards(
     let plans: Vec<ShardPlan> = files.into_iter().map(ShardPlan::new).collect::<Result<_>>()?;
     let total = plans.iter().map(ShardPlan::bytes).sum();
     let staged = Staged::begin(into, 0, WRITER)?;
-    let write = || -> Result<(Vec<FileFacts>, u64)> {
+    let write = || -> Result<Imported> {
         let (mut files, mut written) = (Vec::new(), 0);
         for (number, plan) in (0..).zip(plans) {
             let contents = read(folder, &plan, threads, stop)?;
@@ -75,19 +75,15 @@ pub(super) fn import_in_shards(
             files.push(write_whole(target, plan, &contents, threads, stop)?);
             progress(written, total);
         }
-        Ok((files, written))
+        let count = files.len() as u64;
+        Ok(Imported { place: staged.commit(run, files)?, files: count, bytes: written })
     };
-    match write() {
-        Ok((files, bytes)) => {
-            let count = files.len() as u64;
-            Ok(Imported { place: staged.commit(run, files)?, files: count, bytes })
-        }
-        Err(error) => {
-            // The error says more than what this may say.
-            let _ = staged.abandon();
-            Err(error)
-        }
+    let made = write();
+    if made.is_err() {
+        // The error says more than what this may say.
+        let _ = staged.abandon();
     }
+    made
 }
 
 /// Reads the parts of a file.

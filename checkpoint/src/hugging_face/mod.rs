@@ -12,7 +12,6 @@ mod folder;
 mod header;
 mod import;
 mod names;
-mod new_folder;
 mod number;
 mod parallel;
 mod plan;

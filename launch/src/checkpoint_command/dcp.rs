@@ -1,20 +1,20 @@
 //! `titan-tpu checkpoint export` and `import` with the format of torch.distributed.checkpoint.
 
-use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use titan_checkpoint::{Checkpoint, Place, open, verify};
+use titan_checkpoint::{Checkpoint, NewFolder, Place, open, verify};
 use titan_recipes::{Loaded, Purpose, load};
 use titan_trainer::spec::{DataSpec, RunSpec};
 
 use super::args::{ExportArgs, ImportWeightsArgs};
+use super::export::unwritable;
 use super::helper::{Answer, Helper, stopped, unexpected};
 use super::import::about;
 use super::intake::{Intake, take_in};
-use super::{new_place, require_folder, some_at, unusable};
+use super::{new_place, require_folder, some_at, unchecked, unusable};
 use crate::console::{Console, Style};
 use crate::data::cores;
 use crate::exit::Exit;
@@ -47,7 +47,9 @@ pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
     let stop = signals::cancellation()?;
     let console = Console::new(Style::choose(args.json));
     let Some(found) = some_at(&args.path)?.pop() else { return Ok(Exit::Done) };
-    let to = free(&args.to)?;
+    require_folder(&args.to)?;
+    let new = NewFolder::begin(&args.to).map_err(|error| unwritable(&error))?;
+    let to = new.path().to_owned();
     let Some(from) = found.place.folder() else {
         let text =
             format!("{}: only a checkpoint of this machine can be exported to dcp", found.place);
@@ -56,9 +58,8 @@ pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
     let from = std::path::absolute(from).unwrap_or_else(|_| from.to_owned());
     let checkpoint = sound(&from, &console, &stop)?;
     let environment = setup_command::ensure(&console, &stop, false)?;
-    let staged = Staged::begin(&to)?;
     let mut helper = Helper::start(&environment, &stop)?;
-    helper.order(&export_order(&checkpoint, &staged.path))?;
+    helper.order(&export_order(&checkpoint, new.hidden()))?;
     let total = checkpoint.manifest().bytes();
     loop {
         match helper.answer().map_err(|failure| naming(&to, advise(failure, &to)))? {
@@ -72,7 +73,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
     if stop.load(Ordering::Relaxed) {
         return Err(stopped());
     }
-    staged.commit(&to)?;
+    new.finish().map_err(|error| unwritable(&error))?;
     console.clear();
     let (step, tensors) = (checkpoint.manifest().step, checkpoint.manifest().tensors.len());
     let (event, format) = ("exported", "dcp");
@@ -113,25 +114,12 @@ fn sound(path: &Path, console: &Console, stop: &AtomicBool) -> Result<Checkpoint
     let progress = |bytes: u64| {
         console.progress(format!("{} MB checked", words::grouped(bytes / 1_000_000)), None);
     };
-    let findings = verify(&path.into(), cores(), stop, &progress).map_err(|_| stopped())?;
+    let findings = verify(&path.into(), cores(), stop, &progress).map_err(|e| unchecked(&e))?;
     console.clear();
     let Some(bad) = findings.bad.first() else { return Ok(checkpoint) };
     let text = format!("{}: {}", bad.path.display(), bad.what);
     Err(Failure::new(Exit::NoCheckpoint, text)
         .help("name a checkpoint that is sound: titan-tpu checkpoint verify"))
-}
-
-/// A path, absolute, where nothing is yet.
-fn free(path: &Path) -> Result<PathBuf, Failure> {
-    require_folder(path)?;
-    let failed = |error| Failure::io(Exit::Usage, format!("cannot use {}", path.display()), &error);
-    let absolute = std::path::absolute(path).map_err(failed)?;
-    if absolute.file_name().is_none() || absolute.symlink_metadata().is_ok() {
-        let text = format!("{}: there is something of this name already", path.display());
-        return Err(Failure::new(Exit::Usage, text)
-            .help("nothing is written over: choose another --to, or remove it"));
-    }
-    Ok(absolute)
 }
 
 /// What to do about a disk that is full.
@@ -144,60 +132,6 @@ fn advise(failure: Failure, to: &Path) -> Failure {
             words::grouped(disk.f_bavail.saturating_mul(disk.f_frsize) / 1_000_000)
         )),
         _ => failure,
-    }
-}
-
-/// A folder that is being written, beside where it will be. It is removed unless it gets there.
-struct Staged {
-    path: PathBuf,
-    /// Tells it from one that a kill has left: the lock ends with this process.
-    lock: File,
-}
-
-impl Staged {
-    fn begin(to: &Path) -> Result<Self, Failure> {
-        let name = to.file_name().unwrap_or_default().to_string_lossy();
-        let path = to.with_file_name(format!(".{name}.exporting"));
-        let failed = |error| {
-            Failure::io(Exit::Usage, format!("cannot make the folder {}", path.display()), &error)
-        };
-        fs::create_dir_all(&path).map_err(failed)?;
-        let lock = File::open(&path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let text = format!("{} is being written by another export", to.display());
-                return Err(Failure::new(Exit::Usage, text).help("choose another --to"));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        for entry in fs::read_dir(&path).map_err(failed)?.flatten() {
-            fs::remove_file(entry.path()).map_err(failed)?;
-        }
-        Ok(Self { path, lock })
-    }
-
-    /// Gives the folder its name.
-    fn commit(&self, to: &Path) -> Result<(), Failure> {
-        let failed = |error| {
-            Failure::io(
-                Exit::WorkersFailed,
-                format!("cannot make the folder {}", to.display()),
-                &error,
-            )
-        };
-        self.lock.sync_all().map_err(failed)?;
-        // An empty folder would be replaced, and nobody misses it.
-        fs::rename(&self.path, to).map_err(failed)?;
-        let parent = to.parent().unwrap_or(to);
-        File::open(parent).and_then(|folder| folder.sync_all()).map_err(failed)
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        // After a commit there is nothing of this name.
-        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

@@ -1,14 +1,12 @@
 //! A checkpoint of ours, made from the tensors of others.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use titan_checkpoint::{
-    Dtype, Error, FileFacts, Place, ShardPlan, Staged, TensorFacts, cut, remove_abandoned,
-    shard_name, write_whole,
+    Dtype, Error, FileFacts, Place, ShardPlan, Staged, TensorFacts, cut, shard_name, write_whole,
 };
 
 use super::helper::{Answer, Described, Helper, Listing, stopped, unexpected};
@@ -181,7 +179,6 @@ pub(super) fn take_in(
     console: &Console,
     stop: &AtomicBool,
 ) -> Result<Place, Failure> {
-    let is_new = to.folder().is_some_and(|folder| !folder.exists());
     let staged = Staged::begin(to, intake.step, WRITER).map_err(|error| refused(&error))?;
     let written = write(helper, intake, staged.place(), console, stop);
     let made = written.and_then(|files| {
@@ -189,10 +186,7 @@ pub(super) fn take_in(
     });
     if made.is_err() {
         // What cannot be removed now is none of a checkpoint, and removed by the next import.
-        let _ = remove_abandoned(to, WRITER);
-        if let Some(folder) = to.folder().filter(|_| is_new) {
-            let _ = fs::remove_dir(folder);
-        }
+        let _ = staged.abandon();
     }
     made
 }

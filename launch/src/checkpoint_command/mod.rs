@@ -306,7 +306,7 @@ fn verify_one(
         console.progress(format!("{name}: {} MB read", words::grouped(bytes / 1_000_000)), None);
     };
     let findings = verify(&found.place, found.place.reading_threads(cores()), stop, &progress)
-        .map_err(|_| Failure::new(Exit::Stopped, "stopped before everything was checked"))?;
+        .map_err(|error| unchecked(&error))?;
     console.clear();
     console.flush();
     let ok = findings.bad.is_empty();
@@ -330,6 +330,14 @@ fn verify_one(
     }
     print_document(&out)?;
     Ok(ok)
+}
+
+/// Why it is not known whether a checkpoint is sound.
+fn unchecked(error: &Error) -> Failure {
+    match error {
+        Error::Stopped => Failure::new(Exit::Stopped, "stopped before everything was checked"),
+        error => Failure::new(Exit::Usage, error.to_string()),
+    }
 }
 
 fn unusable(error: &Error) -> Failure {

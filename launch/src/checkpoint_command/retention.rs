@@ -13,7 +13,7 @@ use titan_checkpoint::{
 use titan_trainer::saver::Tier;
 
 use super::args::{PinArgs, PruneArgs};
-use super::{Listing, found_at, place_of, print_json, unusable};
+use super::{Listing, found_at, place_of, print_json, unchecked, unusable};
 use crate::console::{Console, Style, print_document};
 use crate::data::cores;
 use crate::exit::Exit;
@@ -160,7 +160,7 @@ fn settle(
             stop,
             &progress,
         )
-        .map_err(|_| Failure::new(Exit::Stopped, "stopped before anything was removed"))?;
+        .map_err(|error| unchecked(&error))?;
         console.clear();
         match findings.bad.first() {
             None => return Ok(fates),

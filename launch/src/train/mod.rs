@@ -114,10 +114,16 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
     introduce(console, &recipe, &layout, &data, start);
     let order = data::identity(&data.prepared, &data.samples, &recipe, &layout);
     let decision = go_on_from(args, &recipe, console, &cancelled)?;
-    let expected = Expected { settings: &settings, order: &order };
+    let run_dir = args.run_dir.as_deref();
+    let persistent = match &recipe.checkpoint {
+        Some(checkpoint) => keeping::place(checkpoint, run_dir)?,
+        None => None,
+    };
+    let expected = Expected { persistent: persistent.as_ref(), settings: &settings, order: &order };
     let resume = decision.chosen.as_ref().map(|chosen| chosen.resume(&expected)).transpose()?;
     if let Some(resume) = &resume
         && resume.step >= *recipe.training.steps
+        && resume.is_persistent
     {
         let (step, steps) = (resume.step, *recipe.training.steps);
         console
@@ -127,12 +133,10 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         return Ok(Exit::Done);
     }
     let steps_done = resume.as_ref().map_or(0, |resume| resume.step);
-    if let Some(checkpoint) = &recipe.checkpoint
-        && let Some(place) = keeping::place(checkpoint, args.run_dir.as_deref())?
-    {
-        let own = args.run_dir.as_deref().filter(|_| continues).and_then(History::read);
+    if let Some(place) = &persistent {
+        let own = run_dir.filter(|_| continues).and_then(History::read);
         let own = own.as_ref().map(|history| history.id.as_str());
-        keeping::refuse_foreign(&place, own, &decision, steps_done)?;
+        keeping::refuse_foreign(place, own, &decision, steps_done)?;
     }
     if let (None, Init::Folder(Location::Local(folder))) = (&resume, &*recipe.model.init) {
         hugging_face::check(folder, &settings)?;

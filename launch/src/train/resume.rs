@@ -59,11 +59,15 @@ pub(super) struct Chosen {
     pub(super) step: u64,
     /// All of it, in one place or between them. The nearest is the first.
     pub(super) copies: Vec<Place>,
+    /// Where there is a checkpoint of this step, sound or not.
+    known: Vec<Place>,
     pub(super) manifest: Manifest,
 }
 
 /// What a checkpoint must agree with.
 pub(super) struct Expected<'a> {
+    /// Where checkpoints last.
+    pub(super) persistent: Option<&'a Place>,
     /// Settings by name, in words: those that say what the tensors are.
     pub(super) settings: &'a Value,
     /// What the order of the data depends on.
@@ -93,10 +97,10 @@ pub(super) fn decide(
     if let Policy::Step(step) = policy {
         steps.retain(|found, _| *found == step);
     }
-    for (step, copies) in steps.into_iter().rev() {
-        match check(copies, stop)? {
+    for (step, known) in steps.into_iter().rev() {
+        match check(&known, stop)? {
             Ok((copies, manifest)) => {
-                decision.chosen = Some(Chosen { step, copies, manifest });
+                decision.chosen = Some(Chosen { step, copies, known, manifest });
                 return Ok(decision);
             }
             Err(why) => decision.skipped.push((step, why)),
@@ -110,23 +114,30 @@ pub(super) fn decide(
 
 /// The copies of a checkpoint that are one whole, the first that is sound alone being enough, or what is wrong with them.
 fn check(
-    copies: Vec<Place>,
+    copies: &[Place],
     stop: &AtomicBool,
 ) -> Result<Result<(Vec<Place>, Manifest), String>, Failure> {
-    let stopped = || Failure::new(Exit::Stopped, "stopped while a checkpoint was being checked");
+    // What cannot be read now may be sound: nothing older may take its place.
+    let unchecked = |error: &Error| match error {
+        Error::Stopped => {
+            Failure::new(Exit::Stopped, "stopped while a checkpoint was being checked")
+        }
+        error => Failure::new(Exit::Usage, error.to_string()),
+    };
     let (mut opened, mut faults): (Vec<Checkpoint>, Vec<String>) = (Vec::new(), Vec::new());
     for place in copies {
-        let checkpoint = match titan_checkpoint::open(&place) {
+        let checkpoint = match titan_checkpoint::open(place) {
             Ok(checkpoint) => checkpoint,
+            Err(error @ Error::Store(_)) => return Err(unchecked(&error)),
             Err(error) => {
                 faults.push(error.to_string());
                 continue;
             }
         };
-        let findings =
-            verify(&place, place.reading_threads(cores()), stop, &|_| {}).map_err(|_| stopped())?;
+        let findings = verify(place, place.reading_threads(cores()), stop, &|_| {})
+            .map_err(|error| unchecked(&error))?;
         match findings.bad.first() {
-            None => return Ok(Ok((vec![place], checkpoint.manifest().clone()))),
+            None => return Ok(Ok((vec![place.clone()], checkpoint.manifest().clone()))),
             Some(bad) => faults.push(format!("{}: {}", bad.path.display(), bad.what)),
         }
         opened.push(checkpoint);
@@ -146,7 +157,7 @@ fn check(
             let copies = opened.iter().map(|copy| copy.place().clone()).collect();
             Ok(Ok((copies, manifest)))
         }
-        Err(Error::Stopped) => Err(stopped()),
+        Err(error @ (Error::Stopped | Error::Store(_))) => Err(unchecked(&error)),
         Err(_) => Ok(Err(faults.join("; "))),
     }
 }
@@ -207,7 +218,7 @@ impl Decision {
             .map(|(step, why)| format!("the checkpoint of step {step} cannot be used: {why}"))
             .collect();
         match &self.chosen {
-            Some(Chosen { step, copies, manifest }) => {
+            Some(Chosen { step, copies, manifest, .. }) => {
                 let size = words::count(manifest.bytes() as f64);
                 let what = match copies.len() {
                     1 => "every one checked".to_owned(),
@@ -252,7 +263,7 @@ impl Chosen {
             return refuse(differing, help);
         }
         if is_imported {
-            return Ok(Resume { copies: self.copies.clone(), step: 0, samples: 0 });
+            return Ok(self.found(0, expected));
         }
         let cursor: Cursor = serde_json::from_value(run["cursor"].clone()).map_err(|error| {
             let text =
@@ -263,11 +274,15 @@ impl Chosen {
         if !differing.is_empty() {
             return refuse(differing, "its place means nothing in other data: put these back");
         }
-        Ok(Resume {
-            copies: self.copies.clone(),
-            step: self.manifest.step,
-            samples: cursor.samples,
-        })
+        Ok(self.found(cursor.samples, expected))
+    }
+}
+
+impl Chosen {
+    fn found(&self, samples: u64, expected: &Expected<'_>) -> Resume {
+        let is_there = |place: &Place| place.parent().as_ref() == expected.persistent;
+        let is_persistent = self.known.iter().any(is_there);
+        Resume { copies: self.copies.clone(), is_persistent, step: self.manifest.step, samples }
     }
 }
 

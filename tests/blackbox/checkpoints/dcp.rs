@@ -136,7 +136,10 @@ fn plain_torch_reads_other_bytes_than_were_saved() {
     let bytes: Vec<u8> = own.into_values().flatten().collect();
     assert!(fs::read(saved.path("bytes")).unwrap() == bytes, "bytes differ");
     // What is there is not written over, nor is anything else done.
-    saved.export("out", "dcp").expect(2).says(&["there is something of this name already"]);
+    saved
+        .export("out", "dcp")
+        .expect(2)
+        .says(&["there is something already, and it is never written over"]);
     let plain = ["checkpoint", "export", "out", "--format", "dcp", "--to", "a/b/c"];
     let done = saved.bench.start(&plain).wait_for(LIMIT).expect(0);
     assert!(done.stdout.contains("a/b/c: step 6"), "{}", done.stdout);

@@ -377,3 +377,21 @@ fn a_store_that_hangs_holds_a_run_forever() {
         }
     }
 }
+
+#[test]
+fn a_store_that_does_not_answer_at_the_start_is_taken_for_a_damaged_checkpoint() {
+    let fake = Fake::start();
+    let stored = Stored::of(&fake, "interval_steps = 2");
+    stored.train("out", &[]).expect(0);
+    let denied = Fault::Status(403, "<Error><Code>Expired</Code></Error>");
+    let manifest = "runs/a/step-00000006/manifest.json";
+    let content = fake.get(manifest).unwrap();
+    fake.fault(On::Get, denied, 1000);
+    let more = ["--set", "training.steps=8"];
+    stored.train("out", &more).expect(2).says(&["access denied (Expired)"]);
+    stored.run(&["checkpoint", "verify", "out"]).expect(2).says(&["access denied (Expired)"]);
+    fake.heal();
+    assert_eq!(fake.get(manifest), Some(content));
+    let done = stored.train("out", &more).expect(0);
+    assert_eq!(events(&done, "resume")[0]["step"], 6);
+}

@@ -184,3 +184,18 @@ fn a_relative_local_folder_is_where_the_command_was_given() {
     // What is on the persistent tier is not kept twice.
     assert!(!there() && !tiers.saved.path("fast").exists());
 }
+
+#[test]
+fn a_state_that_only_the_local_tier_has_is_called_done() {
+    let tiers = Tiers::new("");
+    tiers.kill();
+    let local = tiers.steps("local").last().copied().unwrap();
+    let steps = format!("training.steps={local}");
+    let train = || tiers.saved.train("out", &["--set", &steps]).expect(0);
+    let done = train();
+    assert_eq!(events(&done, "checkpoint")[0]["step"], local);
+    assert_eq!(events(&done, "end")[0]["final_step"], local);
+    assert_eq!((tiers.steps("local"), tiers.steps("persistent").pop()), (vec![], Some(local)));
+    tiers.saved.bench.run(&["checkpoint", "verify", "out"]).expect(0);
+    assert!(events(&train(), "checkpoint").is_empty(), "it is saved twice");
+}

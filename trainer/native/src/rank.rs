@@ -103,7 +103,8 @@ fn work(
         save: run.save.as_ref().map(|save| save.plan),
         watches_time: rank == 0,
     };
-    let resumed = run.resume.as_ref().map(|resume| resume.step);
+    let persistent = run.resume.as_ref().filter(|resume| resume.is_persistent);
+    let resumed = persistent.map(|resume| resume.step);
     let mut saver = run.save.map(|save| Saver::new(save.to, rank, threads as usize, resumed));
     let stop_wanted = || stop.load(Ordering::Relaxed);
     // If the launcher is gone, the thread that reads its orders ends this process.

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 /// A folder that is being written, under a hidden name beside the one that it will have.
 #[derive(Debug)]
-pub(super) struct NewFolder {
+pub struct NewFolder {
     path: PathBuf,
     hidden: PathBuf,
     /// Tells others that it is being written; the lock ends with this process.
@@ -23,7 +23,7 @@ impl NewFolder {
     ///
     /// # Errors
     /// There is something at `path`, another process is writing it, or the disk refuses.
-    pub(super) fn begin(path: &Path) -> Result<Self> {
+    pub fn begin(path: &Path) -> Result<Self> {
         let path = resolved(path)?;
         let mut name = OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
@@ -46,13 +46,21 @@ impl NewFolder {
         Ok(Self { path, hidden, _lock: lock, is_finished: false })
     }
 
+    /// Where it will be, without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where files are written to.
-    pub(super) fn hidden(&self) -> &Path {
+    pub fn hidden(&self) -> &Path {
         &self.hidden
     }
 
     /// Gives the folder its name, and returns it.
-    pub(super) fn finish(mut self) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    /// There is something of its name by now, or the disk refuses.
+    pub fn finish(mut self) -> Result<PathBuf> {
         sync_folder(&self.hidden)?;
         // Renaming a folder onto one that is not empty fails, so nothing is ever written over.
         fs::rename(&self.hidden, &self.path).map_err(|error| match error.kind() {
