@@ -35,8 +35,7 @@ pub(crate) enum ExpertsArg {
 
 #[derive(Args, Debug)]
 pub(crate) struct ExportArgs {
-    /// A checkpoint, a folder of checkpoints, or a run directory; of several, the newest (of Hugging Face's format, the
-    /// newest that is sound).
+    /// A checkpoint, a folder of checkpoints, or a run directory; of several, the newest that is sound.
     #[arg(value_name = "CHECKPOINT|RUN")]
     pub(crate) path: PathBuf,
     /// The folder to write, which must not exist yet.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use titan_checkpoint::{Checkpoint, NewFolder, Place, open, verify};
+use titan_checkpoint::{Checkpoint, Found, NewFolder, Place, open, verify};
 use titan_recipes::{Loaded, Purpose, load};
 use titan_trainer::spec::{DataSpec, RunSpec};
 
@@ -46,17 +46,11 @@ pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
     }
     let stop = signals::cancellation()?;
     let console = Console::new(Style::choose(args.json));
-    let Some(found) = some_at(&args.path)?.pop() else { return Ok(Exit::Done) };
+    let all = some_at(&args.path)?;
     require_folder(&args.to)?;
     let new = NewFolder::begin(&args.to).map_err(|error| unwritable(&error))?;
     let to = new.path().to_owned();
-    let Some(from) = found.place.folder() else {
-        let text =
-            format!("{}: only a checkpoint of this machine can be exported to dcp", found.place);
-        return Err(Failure::new(Exit::Usage, text).help("copy its folder here first"));
-    };
-    let from = std::path::absolute(from).unwrap_or_else(|_| from.to_owned());
-    let checkpoint = sound(&from, &console, &stop)?;
+    let (from, checkpoint) = newest_sound(all, &console, &stop)?;
     let environment = setup_command::ensure(&console, &stop, false)?;
     let mut helper = Helper::start(&environment, &stop)?;
     helper.order(&export_order(&checkpoint, new.hidden()))?;
@@ -106,6 +100,34 @@ fn export_order(checkpoint: &Checkpoint, to: &Path) -> Value {
         "order": "export", "folder": checkpoint.place(), "files": files, "step": manifest.step,
         "run": manifest.run.to_string(), "to": to,
     })
+}
+
+/// The newest of some checkpoints that is sound; those that are not are named.
+fn newest_sound(
+    mut all: Vec<Found>,
+    console: &Console,
+    stop: &AtomicBool,
+) -> Result<(PathBuf, Checkpoint), Failure> {
+    loop {
+        let Some(found) = all.pop() else {
+            return Err(Failure::new(Exit::NoCheckpoint, "there is no checkpoint to export"));
+        };
+        let Some(path) = found.place.folder() else {
+            let text = format!(
+                "{}: only a checkpoint of this machine can be exported to dcp",
+                found.place
+            );
+            return Err(Failure::new(Exit::Usage, text).help("copy its folder here first"));
+        };
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        match sound(&path, console, stop) {
+            Err(failure) if failure.exit == Exit::NoCheckpoint && !all.is_empty() => {
+                let (step, why) = (found.step, failure.summary());
+                console.warning(&format!("the checkpoint of step {step} cannot be used: {why}"));
+            }
+            result => return Ok((path, result?)),
+        }
+    }
 }
 
 /// The checkpoint at a path, every byte of which was compared with its hash.

@@ -359,3 +359,24 @@ fn a_launcher_that_is_stopped_or_killed_leaves_a_process() {
     assert!(!saved.path("y").exists());
     assert_eq!(saved.hidden(), [""; 0]);
 }
+
+#[test]
+fn a_damaged_checkpoint_is_exported_instead_of_the_one_before() {
+    let saved = Saved::new();
+    saved.train("out", &["--set", "training.steps=4"]).expect(0);
+    let damage = |step| {
+        let file = saved.checkpoint("out", step).join("rank-00000.safetensors");
+        let mut content = fs::read(&file).unwrap();
+        let last = content.len() - 1;
+        content[last] ^= 1;
+        fs::write(file, content).unwrap();
+    };
+    damage(4);
+    let done =
+        saved.export("out", "x").expect(0).says(&["the checkpoint of step 4 cannot be used"]);
+    let line = json_lines(&done.stdout).pop().unwrap();
+    assert_eq!((&line["event"], &line["step"]), (&"exported".into(), &2.into()));
+    damage(2);
+    saved.export("out", "y").expect(5).says(&["step-00000002"]);
+    assert!(!saved.path("y").exists());
+}
