@@ -47,6 +47,23 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// `950 bytes`, `12 kB`, `1.3 MB`, `640 MB`, `12.3 GB`: decimal units, as pip writes them and disks are sold.
+pub(crate) fn bytes(number: u64) -> String {
+    let (scaled, unit) = match number {
+        0..1_000 => return plural(number, "byte"),
+        1_000..999_500 => (number as f64 / 1e3, "kB"),
+        999_500..999_500_000 => (number as f64 / 1e6, "MB"),
+        _ => (number as f64 / 1e9, "GB"),
+    };
+    // Kilobytes need no decimals: nobody plans with them.
+    let decimals = match unit {
+        "MB" if scaled < 9.95 => 1,
+        "GB" if scaled < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{scaled:.decimals$} {unit}")
+}
+
 /// `1 file`, `3 files`.
 pub(crate) fn plural(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(number)) }
@@ -103,6 +120,23 @@ mod tests {
         assert_eq!(times, ["0.4 ms", "0.16 s", "9.99 s", "12.3 s", "58.4 s", "4m05s", "2h03m"]);
         let counts = [12.0, 999.0, 1000.0, 12_345.0, 1_280_000.0, 8.03e9, 4.058e11].map(count);
         assert_eq!(counts, ["12", "999", "1.00k", "12.3k", "1.28M", "8.03B", "406B"]);
+        let sizes = [0, 1, 999, 1_000, 999_499, 999_500, 9_940_000, 9_960_000, 999_499_999];
+        let read = [
+            "0 bytes",
+            "1 byte",
+            "999 bytes",
+            "1 kB",
+            "999 kB",
+            "1.0 MB",
+            "9.9 MB",
+            "10 MB",
+            "999 MB",
+        ];
+        assert_eq!(sizes.map(bytes), read);
+        assert_eq!(
+            [999_500_000, 99_940_000_000, 2_400_000_000_000].map(bytes),
+            ["1.0 GB", "99.9 GB", "2400 GB"]
+        );
         assert_eq!([0, 999, 1000, 1_638_400].map(grouped), ["0", "999", "1,000", "1,638,400"]);
         assert_eq!([plural(1, "file"), plural(1200, "file")], ["1 file", "1,200 files"]);
     }

@@ -83,10 +83,10 @@ pub(super) fn export(args: &ExportArgs) -> Result<Exit, Failure> {
         not_taken: None,
     });
     console.line(format!(
-        "{}: step {step}, {} and {} MB of {}",
+        "{}: step {step}, {} and {} of {}",
         shown.0.display(),
         words::plural(tensors as u64, "tensor"),
-        words::grouped(total.div_ceil(1_000_000)),
+        words::bytes(total),
         shown.1.display()
     ));
     Ok(Exit::Done)
@@ -134,7 +134,7 @@ fn newest_sound(
 fn sound(path: &Path, console: &Console, stop: &AtomicBool) -> Result<Checkpoint, Failure> {
     let checkpoint = open(path).map_err(|error| unusable(&error))?;
     let progress = |bytes: u64| {
-        console.progress(format!("{} MB checked", words::grouped(bytes / 1_000_000)), None);
+        console.progress(format!("{} checked", words::bytes(bytes)), None);
     };
     let findings = verify(&path.into(), cores(), stop, &progress).map_err(|e| unchecked(&e))?;
     console.clear();
@@ -149,9 +149,9 @@ fn advise(failure: Failure, to: &Path) -> Failure {
     let free = to.parent().and_then(|folder| rustix::fs::statvfs(folder).ok());
     match (failure.exit, free) {
         (Exit::NoSpace, Some(disk)) => failure.help(format!(
-            "nothing is left of it; the disk of {} has {} MB free",
+            "nothing is left of it; the disk of {} has {} free",
             to.display(),
-            words::grouped(disk.f_bavail.saturating_mul(disk.f_frsize) / 1_000_000)
+            words::bytes(disk.f_bavail.saturating_mul(disk.f_frsize))
         )),
         _ => failure,
     }
@@ -190,10 +190,10 @@ fn report(args: &ImportWeightsArgs, from: &Path, path: &Place, intake: &Intake, 
     let (place, path) = (path, path.to_string());
     console.json(&Done { event, format, from, path, step, tensors, bytes, not_taken });
     console.line(format!(
-        "{}: step {step}, {} and {} MB of {}",
+        "{}: step {step}, {} and {} of {}",
         place,
         words::plural(tensors as u64, "tensor"),
-        words::grouped(bytes.div_ceil(1_000_000)),
+        words::bytes(bytes),
         args.path.display()
     ));
     if !intake.not_taken.is_empty() {
@@ -220,7 +220,11 @@ fn metadata_in(folder: &Path) -> Result<PathBuf, Failure> {
             Failure::io(Exit::Usage, format!("cannot use {}", folder.display()), &error)
         });
     }
-    let what = if folder.is_dir() { "it has no file .metadata" } else { "there is no such folder" };
+    let what = match folder.metadata() {
+        Ok(kind) if kind.is_dir() => "it has no file .metadata",
+        Ok(_) => "it is no folder",
+        Err(_) => "there is no such folder",
+    };
     let text = format!(
         "{}: this is no checkpoint of torch.distributed.checkpoint: {what}",
         folder.display()

@@ -84,8 +84,7 @@ fn export_one(
     };
     let name = args.to.display();
     let progress = |written: u64, all: u64| {
-        let mb = |bytes: u64| words::grouped(bytes / 1_000_000);
-        let text = format!("{name}: {} of {} MB written", mb(written), mb(all));
+        let text = format!("{name}: {} of {} written", words::bytes(written), words::bytes(all));
         console.progress(text, Some(written as f64 / all.max(1) as f64));
     };
     let written = write(&checkpoint, &args.to, &form, &config, cores(), stop, &progress);
@@ -172,11 +171,11 @@ fn report(found: &Found, exported: &Exported, args: &ExportArgs) -> Result<Exit,
         });
     }
     print_document(&format!(
-        "{}: the weights of {} ({} in {dtype}, {} MB in {})\n",
+        "{}: the weights of {} ({} in {dtype}, {} in {})\n",
         path.display(),
         found.place,
         words::count(*parameters as f64),
-        words::grouped(bytes.div_ceil(1_000_000)),
+        words::bytes(*bytes),
         words::plural(*files, "file"),
     ))
 }

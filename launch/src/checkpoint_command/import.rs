@@ -49,8 +49,7 @@ pub(super) fn import(args: &ImportWeightsArgs) -> Result<Exit, Failure> {
     let run = about(&loaded, settings, "hugging-face", &args.path);
     let name = args.to.display();
     let progress = |written: u64, all: u64| {
-        let mb = |bytes: u64| words::grouped(bytes / 1_000_000);
-        let text = format!("{name}: {} of {} MB written", mb(written), mb(all));
+        let text = format!("{name}: {} of {} written", words::bytes(written), words::bytes(all));
         console.progress(text, Some(written as f64 / all.max(1) as f64));
     };
     let made = make(&folder, &tensors, &to, run, cores(), &stop, &progress);
@@ -69,11 +68,11 @@ pub(super) fn import(args: &ImportWeightsArgs) -> Result<Exit, Failure> {
         return print_json(&Made { path: &path, step: 0, files, tensors, parameters, bytes });
     }
     print_document(&format!(
-        "{}: the weights of {} ({}, {} MB in {})\n",
+        "{}: the weights of {} ({}, {} in {})\n",
         path,
         args.path.display(),
         words::count(parameters as f64),
-        words::grouped(bytes.div_ceil(1_000_000)),
+        words::bytes(bytes),
         words::plural(files, "file"),
     ))
 }

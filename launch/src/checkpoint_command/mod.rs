@@ -70,11 +70,9 @@ fn found_at(path: &Path) -> Result<Vec<Listing>, Failure> {
         return Ok(vec![persistent(Found { step, place })]);
     }
     if place.folder().is_some() && !is_folder {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("{}: there is no such folder", path.display()),
-        )
-        .help(NAMES));
+        let what = if path.exists() { "it is no folder" } else { "there is no such folder" };
+        let text = format!("{}: {what}", path.display());
+        return Err(Failure::new(Exit::Usage, text).help(NAMES));
     }
     if let Some(of_run) = of_run(path)? {
         return Ok(of_run);
@@ -92,13 +90,15 @@ fn place_of(path: &Path) -> Result<Place, Failure> {
 
 /// Refuses the path of a folder that is to be made, if it is an address or cannot be told as text.
 fn require_folder(path: &Path) -> Result<(), Failure> {
-    let what = match path.to_str() {
-        None => "is no UTF-8",
-        Some(text) if text.contains("://") => "is an address, and this is written to a folder here",
+    let (what, help) = match path.to_str() {
+        None => ("is no UTF-8", "name a folder in UTF-8"),
+        Some(text) if text.contains("://") => (
+            "is an address, and this is written to a folder here",
+            "name a folder of this machine, and copy it from there",
+        ),
         Some(_) => return Ok(()),
     };
-    Err(Failure::new(Exit::Usage, format!("--to {} {what}", path.display()))
-        .help("name a folder of this machine, and copy it from there"))
+    Err(Failure::new(Exit::Usage, format!("--to {} {what}", path.display())).help(help))
 }
 
 /// The place of what is to be made: a folder is absolute.
@@ -189,9 +189,9 @@ fn ls(args: &CheckpointPathArgs) -> Result<Exit, Failure> {
     }
     let line = |listed: &Listed| match &listed.why {
         None => format!(
-            "step {:>10}  {:>12} MB  {}{}{}\n",
+            "step {:>10}  {:>10}  {}{}{}\n",
             listed.step,
-            words::grouped(listed.bytes.div_ceil(1_000_000)),
+            words::bytes(listed.bytes),
             if listed.tier == Tier::Local { "(local) " } else { "" },
             listed.path,
             pinned(listed.pin.as_ref())
@@ -249,7 +249,7 @@ fn in_words(path: &Place, manifest: &Manifest, parameters: u64) -> String {
         other => other.to_string(),
     };
     let mut out = format!(
-        "{}\n  step {} of the run {} (start {}), written by titan-tpu {} on {}\n  {} in {}, {} MB, {} parameters\n",
+        "{}\n  step {} of the run {} (start {}), written by titan-tpu {} on {}\n  {} in {}, {}, {} parameters\n",
         path,
         manifest.step,
         text(&run["id"]),
@@ -258,7 +258,7 @@ fn in_words(path: &Place, manifest: &Manifest, parameters: u64) -> String {
         words::plural(run["world"].as_u64().unwrap_or_default(), "device"),
         words::plural(manifest.tensors.len() as u64, "tensor"),
         words::plural(manifest.files.len() as u64, "file"),
-        words::grouped(manifest.bytes().div_ceil(1_000_000)),
+        words::bytes(manifest.bytes()),
         words::count(parameters as f64),
     );
     if let Some(samples) = run["cursor"]["samples"].as_u64() {
@@ -303,7 +303,7 @@ fn verify_one(
 ) -> Result<bool, Failure> {
     let name = &found.place;
     let progress = |bytes: u64| {
-        console.progress(format!("{name}: {} MB read", words::grouped(bytes / 1_000_000)), None);
+        console.progress(format!("{name}: {} read", words::bytes(bytes)), None);
     };
     let findings = verify(&found.place, found.place.reading_threads(cores()), stop, &progress)
         .map_err(|error| unchecked(&error))?;
@@ -316,8 +316,8 @@ fn verify_one(
     }
     let faults = words::plural(findings.bad.len() as u64, "fault");
     let mut out = format!(
-        "{name}: {} MB in {}, {}\n",
-        words::grouped(findings.bytes.div_ceil(1_000_000)),
+        "{name}: {} in {}, {}\n",
+        words::bytes(findings.bytes),
         words::plural(findings.files, "file"),
         if ok { "all good" } else { &faults },
     );

@@ -151,8 +151,7 @@ fn settle(
         let newest = &mut all[newest];
         let name = &newest.found.place;
         let progress = |bytes: u64| {
-            console
-                .progress(format!("{name}: {} MB read", words::grouped(bytes / 1_000_000)), None);
+            console.progress(format!("{name}: {} read", words::bytes(bytes)), None);
         };
         let findings = verify(
             &newest.found.place,
@@ -251,7 +250,7 @@ fn report(
         text.push_str(&format!("step {:>10}  {what:<8}  {}\n", line.step, line.why));
     }
     let count = words::plural(gone.len() as u64, "checkpoint");
-    text.push_str(&format!("{count} {verb}, {} MB\n", words::grouped(freed_bytes / 1_000_000)));
+    text.push_str(&format!("{count} {verb}, {}\n", words::bytes(freed_bytes)));
     print_document(&text)?;
     Ok(())
 }

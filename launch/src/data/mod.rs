@@ -269,7 +269,7 @@ pub(crate) fn shards_at(
     let key = format!("{path} {fingerprint}");
     let folder = cache()?.join(Fingerprint::of(key.as_bytes()).to_string());
     let mut report = |done: u64, total: u64| {
-        let text = format!("fetching {path}: {} of {} MB", done / 1_000_000, total / 1_000_000);
+        let text = format!("fetching {path}: {} of {}", words::bytes(done), words::bytes(total));
         console.progress(text, Some(done as f64 / total.max(1) as f64));
     };
     remote::fetch_shards(path, &folder, stop, &mut report)

@@ -137,7 +137,7 @@ fn shards(folder: &Path, console: &Console, stop: &AtomicBool) -> Result<Verifie
     let mut read = 0;
     let mut report = |bytes| {
         read += bytes;
-        console.progress(format!("{name}: {} MB read", read / 1_000_000), None);
+        console.progress(format!("{name}: {} read", words::bytes(read)), None);
     };
     let (index, findings) =
         verify_shards(folder, stop, &mut report).map_err(|error| match error {

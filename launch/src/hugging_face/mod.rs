@@ -7,7 +7,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use titan_checkpoint::Error;
-use titan_checkpoint::hugging_face::Folder;
+use titan_checkpoint::MANIFEST;
+use titan_checkpoint::hugging_face::{CONFIG, Folder};
 
 pub(crate) use architecture::Architecture;
 pub(crate) use config::{Details, to_config};
@@ -30,9 +31,14 @@ pub(crate) fn check(path: &Path, settings: &Value) -> Result<(Folder, Architectu
         Failure::new(Exit::Usage, format!("the model of the recipe cannot be compared: {what}"))
     })?;
     if !path.is_dir() {
-        let text = format!("{}: there is no such folder", path.display());
+        let what = if path.exists() { "it is no folder" } else { "there is no such folder" };
+        let text = format!("{}: {what}", path.display());
         return Err(Failure::new(Exit::Usage, text)
             .help("name a folder with a model in Hugging Face's format"));
+    }
+    if let Some(help) = another_format(path) {
+        let text = format!("{}: it has no config.json", path.display());
+        return Err(Failure::new(Exit::Usage, text).help(help));
     }
     let config = Folder::config(path).map_err(failed)?;
     let differing = config::differences(&config, &ours);
@@ -49,6 +55,22 @@ pub(crate) fn check(path: &Path, settings: &Value) -> Result<(Folder, Architectu
         return Err(Failure::new(Exit::Usage, text).quoting(shortened(differing)));
     }
     Ok((folder, ours))
+}
+
+/// What to do with a folder that has no description of a model; `None` where it has one.
+fn another_format(path: &Path) -> Option<&'static str> {
+    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
+    if has(CONFIG) {
+        return None;
+    }
+    Some(if has(".metadata") {
+        "it is a checkpoint of torch.distributed.checkpoint: titan-tpu checkpoint import --format dcp"
+    } else if has(MANIFEST) {
+        "it is a checkpoint of titan-tpu: a run goes on from it with checkpoint.directory, and \
+         titan-tpu checkpoint export makes a model of it"
+    } else {
+        "name a folder with a model in Hugging Face's format"
+    })
 }
 
 fn shortened(mut lines: Vec<String>) -> Vec<String> {

@@ -13,10 +13,10 @@ use super::child::{Ended, capture};
 use super::engine::{self, Embedded};
 use super::index::Choice;
 use super::interpreter::{self, task};
-use super::progress::human_bytes;
 use super::requirements::{TORCH_VERSION, Variant};
 use super::store::{Health, Store};
 use super::{PythonEnv, SetupError, Variables, compiler, disk, select, store};
+use crate::words;
 
 /// What to look at.
 pub(crate) struct Request<'a> {
@@ -143,9 +143,9 @@ fn memory() -> Check {
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let limit =
         limit.and_then(|text| text.trim().parse::<u64>().ok()).filter(|limit| *limit < total);
-    let mut detail = format!("{} available of {}", human_bytes(available), human_bytes(total));
+    let mut detail = format!("{} available of {}", words::bytes(available), words::bytes(total));
     if let Some(limit) = limit {
-        detail += &format!(", limited to {} for this container", human_bytes(limit));
+        detail += &format!(", limited to {} for this container", words::bytes(limit));
     }
     if limit.unwrap_or(available).min(available) < 4_000_000_000 {
         let fix = "end other programs or use a larger machine: a worker needs 1 to 4 GB".to_owned();
@@ -197,11 +197,11 @@ fn compiler(variables: &Variables) -> Check {
 fn space(name: &'static str, path: &Path, wanted: u64) -> Check {
     match disk::free_bytes(path) {
         Ok(free) => {
-            let detail = format!("{}, {} free", path.display(), human_bytes(free));
+            let detail = format!("{}, {} free", path.display(), words::bytes(free));
             if free >= wanted {
                 return Check::ok(name, detail);
             }
-            let fix = format!("free some space: {} should be free", human_bytes(wanted));
+            let fix = format!("free some space: {} should be free", words::bytes(wanted));
             Check::bad(name, State::Warn, detail, Some(fix))
         }
         Err(error) => Check::bad(
@@ -265,7 +265,7 @@ fn managed(
     if let Some((found, env)) = sound.and_then(|found| Some((found, super::ours(found)?))) {
         checks.push(Check::ok("python", format!("{} ({})", env.python.display(), env.kind.why())));
         checks.push(Check::ok("torch", env.torch_version.clone()));
-        let size = human_bytes(found.marker.bytes);
+        let size = words::bytes(found.marker.bytes);
         let detail = format!(
             "ready: {}, {size}, made in {:.0} s",
             found.marker.variant, found.marker.seconds
@@ -317,7 +317,7 @@ fn leftovers(store: &Store, choice: &Choice) -> Option<Check> {
         return None;
     }
     let bytes: u64 = other.iter().map(|found| found.marker.bytes).sum();
-    let detail = format!("{} of no use to this version, {}", other.len(), human_bytes(bytes));
+    let detail = format!("{} of no use to this version, {}", other.len(), words::bytes(bytes));
     let idle: Vec<_> = other.iter().filter(|found| store::claim(&found.folder).is_some()).collect();
     let folders: Vec<_> = idle.iter().map(|found| found.folder.display().to_string()).collect();
     let fix = (!folders.is_empty()).then(|| format!("rm -r {}", folders.join(" ")));

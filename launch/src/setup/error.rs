@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::interpreter::Rejected;
-use super::progress::human_bytes;
 use super::requirements::TORCH_VERSION;
+use crate::words;
 
 /// What an error means for the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl std::fmt::Display for Space {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Short { needed, free } => {
-                write!(formatter, "{} needed, {} free", human_bytes(*needed), human_bytes(*free))
+                write!(formatter, "{} needed, {} free", words::bytes(*needed), words::bytes(*free))
             }
             Self::Exhausted => formatter.write_str("the disk or the quota is full"),
         }

@@ -17,10 +17,10 @@ use super::disk::{self, Removal};
 use super::error::{Cause, SetupError, Space, StepFailure, TORCH_STEP};
 use super::interpreter::{Probe, task};
 use super::pip::{self, Follower};
-use super::progress::human_bytes;
 use super::requirements::Variant;
 use super::store::{Base, Marker, Store};
 use super::{Context, step_limits as limits};
+use crate::words;
 
 /// How many lines of a log an error quotes.
 const QUOTED: usize = 6;
@@ -54,7 +54,7 @@ pub(super) fn build(
     context.progress.note(&format!(
         "the Python environment is ready: torch {}, {} in {:.0} s, {}",
         marker.torch_version,
-        human_bytes(marker.bytes),
+        words::bytes(marker.bytes),
         marker.seconds,
         folder.display()
     ));

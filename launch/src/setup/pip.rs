@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::disk;
 use super::error::Cause;
-use super::progress::{Progress, Throttle, human_bytes};
+use super::progress::{Progress, Throttle};
 use super::requirements::Sizes;
+use crate::words;
 
 /// What every run of pip gets. The list is complete and pinned, so nothing is resolved. `--no-user` and an empty
 /// `--target` undo what a configuration file of pip's may say; bytecode is compiled afterwards on all cores.
@@ -179,7 +180,7 @@ impl<'a> Follower<'a> {
 
     fn report(&self) {
         if self.installing {
-            let message = format!("{} unpacked", human_bytes(self.measured));
+            let message = format!("{} unpacked", words::bytes(self.measured));
             self.progress.update(&message, fraction(self.measured, self.sizes.installed));
         } else {
             let count = self.collected.clamp(1, self.total);

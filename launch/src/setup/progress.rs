@@ -42,17 +42,6 @@ impl Throttle {
     }
 }
 
-/// A size for people, in decimal units as pip writes them.
-pub(super) fn human_bytes(bytes: u64) -> String {
-    let amount = bytes as f64;
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{:.0} kB", amount / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.0} MB", amount / 1e6),
-        _ => format!("{:.1} GB", amount / 1e9),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,14 +55,5 @@ mod tests {
             .filter(|ms| throttle.due_at(start + Duration::from_millis(*ms)))
             .collect();
         assert_eq!(passed, [0, 300, 600, 900]);
-    }
-
-    #[test]
-    fn sizes_read_as_pip_writes_them() {
-        let cases =
-            [(12, "12 bytes"), (2_600, "3 kB"), (539_100_000, "539 MB"), (5_480_000_000, "5.5 GB")];
-        for (bytes, text) in cases {
-            assert_eq!(human_bytes(bytes), text);
-        }
     }
 }

@@ -259,15 +259,14 @@ impl Keeping {
 
     /// What to do about a disk that does not take a checkpoint.
     pub(super) fn advise(&self, failure: Failure) -> Failure {
-        let bytes = |bytes: u64| format!("{} MB", words::grouped(bytes.div_ceil(1_000_000)));
         let failure = failure.help("the checkpoints before it are as they were");
         let Some(folder) = self.to.persistent.folder() else { return failure };
         match rustix::fs::statvfs(folder) {
             Ok(disk) => failure.help(format!(
                 "a checkpoint of this run has about {}; {} has {} free",
-                bytes(self.bytes),
+                words::bytes(self.bytes),
                 folder.display(),
-                bytes(disk.f_bavail.saturating_mul(disk.f_frsize))
+                words::bytes(disk.f_bavail.saturating_mul(disk.f_frsize))
             )),
             Err(_) => failure,
         }

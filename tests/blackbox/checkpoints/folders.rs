@@ -200,5 +200,5 @@ fn a_full_disk_leaves_a_part_of_a_checkpoint() {
     let left: Vec<&str> = done.stdout.lines().filter(|line| line.contains("/disk/c/")).collect();
     assert_eq!(left.len(), 6, "{left:?}");
     assert!(left.iter().all(|path| path.contains("/c/step-0000000")), "{left:?}");
-    done.says(&["the checkpoint of step 6 cannot be saved", "No space left on device", "MB free"]);
+    done.says(&["the checkpoint of step 6 cannot be saved", "No space left on device", " free"]);
 }

@@ -348,7 +348,7 @@ fn a_folder_that_cannot_be_used_is_found_by_a_worker() {
     refused("shapes", &["has the shape [32, 64], and this model has [64, 32]"]);
 
     fs::create_dir(saved.path("empty")).unwrap();
-    refused("empty", &["config.json"]);
+    refused("empty", &["cannot read config.json of the model folder `empty`"]);
     let folder = copy("hf", "pickles");
     fs::rename(folder.join("model.safetensors"), folder.join("pytorch_model.bin")).unwrap();
     refused("pickles", &["convert them to safetensors"]);
@@ -362,6 +362,23 @@ fn a_folder_that_cannot_be_used_is_found_by_a_worker() {
     refused("family", &["model.family: \"mistral\" there, llama3 here"]);
     refused("nowhere", &["nowhere"]);
     saved.train("new", &["--set", "model.init=gs://bucket/model"]).expect(2);
+}
+
+#[test]
+fn a_folder_of_another_format_is_called_unreadable() {
+    let saved = with_export();
+    for (folder, name) in [("dcp", ".metadata"), ("ours", "manifest.json")] {
+        fs::create_dir(saved.path(folder)).unwrap();
+        fs::write(saved.path(folder).join(name), "").unwrap();
+    }
+    let import = |folder: &str, says: &[&str]| {
+        let arguments = ["checkpoint", "import", folder, "--recipe", "r.toml", "--to", "new"];
+        saved.bench.run(&arguments).expect(2).says(says);
+        assert!(!saved.path("new").exists(), "{folder}: something was made");
+    };
+    import("dcp", &["dcp: it has no config.json", "checkpoint import --format dcp"]);
+    import("ours", &["it is a checkpoint of titan-tpu", "checkpoint export"]);
+    import("hf/config.json", &["hf/config.json: it is no folder"]);
 }
 
 #[test]
