@@ -15,6 +15,8 @@ pub enum Action {
         generation: Generation,
         /// The slices, ascending: ranks are numbered in this order.
         slices: Vec<u32>,
+        /// The failure that ended the generation before, if one did.
+        after: Option<Failure>,
     },
     /// Ask all ranks to stop after the same step, and to save.
     Stop {
@@ -79,6 +81,8 @@ pub enum Decision {
     Stop,
     /// Something failed.
     Failure,
+    /// There is no progress, and hosts are asked why.
+    Diagnose,
     /// The run will be started again.
     Restart,
     /// The run goes on with fewer slices.

@@ -22,7 +22,7 @@ mod world;
 pub use action::{Action, Decision, Reason, Verdict};
 pub use event::{Doing, Event};
 pub use failure::{Class, ExitStatus, Failure, How, cause_of};
-pub use settings::{Backoff, Budgets, Limits, Policy, Quarantine, Settings};
+pub use settings::{Backoff, Budgets, Limits, Policy, Quarantine, Settings, StepLimit};
 pub use state::{Advance, State};
 pub use stuck::{Evidence, Suspect, who_is_stuck};
 

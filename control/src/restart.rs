@@ -29,11 +29,12 @@ pub(crate) enum Next {
 
 impl Restarts {
     /// What follows from a failure of a run that has come as far as `mark`: the last step that is saved, or, of a run that
-    /// saves none, the furthest that was done.
+    /// saves none, the furthest that was done. `has_trained` is whether any start did a step.
     pub(crate) fn after(
         &mut self,
         failure: &Failure,
         mark: u64,
+        has_trained: bool,
         budgets: &Budgets,
         backoff: &Backoff,
     ) -> Next {
@@ -48,6 +49,9 @@ impl Restarts {
             return Next::GiveUp("elastic.max_restarts is 0".to_owned());
         }
         match class {
+            Class::Application if !has_trained => {
+                Next::GiveUp("the program has never done a step: it would fail again".to_owned())
+            }
             Class::Application => self.after_fault(failure, budgets),
             _ => {
                 let first = if class == Class::Storage { backoff.storage } else { Duration::ZERO };
@@ -133,8 +137,9 @@ mod tests {
         let (budgets, backoff) =
             (Budgets { infrastructure: 4, application: 2 }, Backoff::default());
         let mut restarts = Restarts::default();
-        let mut after =
-            |failure: &Failure, mark| wait(&restarts.after(failure, mark, &budgets, &backoff));
+        let mut after = |failure: &Failure, mark| {
+            wait(&restarts.after(failure, mark, true, &budgets, &backoff))
+        };
         for mark in 1..100 {
             assert_eq!(after(&killed(), mark), Some(0.0), "{mark}");
         }
@@ -150,7 +155,8 @@ mod tests {
     fn a_fault_of_the_program_is_not_tried_for_ever() {
         let (budgets, backoff) = (Budgets::default(), Backoff::default());
         let mut restarts = Restarts::default();
-        let mut after = |failure: Failure, mark| restarts.after(&failure, mark, &budgets, &backoff);
+        let mut after =
+            |failure: Failure, mark| restarts.after(&failure, mark, true, &budgets, &backoff);
         assert_eq!(wait(&after(raised(7, Class::Application), 5)), Some(0.0));
         let Next::GiveUp(why) = after(raised(7, Class::Application), 5) else { panic!() };
         assert!(why.contains("at the same place"), "{why}");
@@ -163,10 +169,19 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_never_worked_is_not_tried_again() {
+        let fault = raised(0, Class::Application);
+        let (budgets, backoff) = (Budgets::default(), Backoff::default());
+        let after = |failure| Restarts::default().after(failure, 0, false, &budgets, &backoff);
+        assert!(matches!(after(&fault), Next::GiveUp(why) if why.contains("never done a step")));
+        assert_eq!(wait(&after(&killed())), Some(0.0));
+    }
+
+    #[test]
     fn without_restarts_there_are_none() {
         let budgets = Budgets { infrastructure: 0, application: 2 };
         for failure in [killed(), raised(7, Class::Application)] {
-            let next = Restarts::default().after(&failure, 9, &budgets, &Backoff::default());
+            let next = Restarts::default().after(&failure, 9, true, &budgets, &Backoff::default());
             assert_eq!(next, Next::GiveUp("elastic.max_restarts is 0".to_owned()));
         }
     }

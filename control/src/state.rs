@@ -115,11 +115,15 @@ pub struct State {
     /// The furthest step that was ever done, and the last that is saved.
     furthest: u64,
     committed: u64,
+    /// Whether any start has done a step.
+    has_trained: bool,
     restarts: Restarts,
     /// Who wants the run to end.
     stop: Option<String>,
     /// What has failed in this generation.
     failures: Vec<Failure>,
+    /// What ended the generation before.
+    after: Option<Failure>,
     /// What hosts have said about their ranks, since they were asked.
     evidence: BTreeMap<Seat, Vec<Evidence>>,
     /// When it was said last who is waited for.
@@ -171,9 +175,11 @@ impl State {
             watch: Watch::default(),
             furthest: committed,
             committed,
+            has_trained: false,
             restarts: Restarts::default(),
             stop: None,
             failures: Vec::new(),
+            after: None,
             evidence: BTreeMap::new(),
             said_absent: None,
             actions: Vec::new(),
@@ -267,6 +273,7 @@ impl State {
                 if *generation == self.generation {
                     self.watch.step_done(now, *step, *took);
                     self.furthest = self.furthest.max(*step);
+                    self.has_trained = true;
                 }
             }
             Event::Doing { generation, doing } => {

@@ -8,8 +8,17 @@ use crate::support::{
     Bench, json_lines, none_left, not_tested, processes_of, ranks, wait_for_step, wait_until,
 };
 
-/// A run that would take minutes.
-const LONG: [&str; 6] = ["train", "r.toml", "--run-dir", "out", "--set", "training.steps=100000"];
+/// A run that would take minutes, and ends with its first failure.
+const LONG: [&str; 8] = [
+    "train",
+    "r.toml",
+    "--run-dir",
+    "out",
+    "--set",
+    "training.steps=100000",
+    "--set",
+    "elastic.max_restarts=0",
+];
 
 /// These runs would take minutes, and a busy machine can take seconds to end one.
 const AT_ONCE: Duration = Duration::from_secs(20);

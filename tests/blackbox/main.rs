@@ -13,6 +13,7 @@ mod ends;
 mod equivalence;
 mod python;
 mod recipes;
+mod restarts;
 mod run_directory;
 mod support;
 mod train;

@@ -252,12 +252,14 @@ pub(crate) fn wait_for_step(bench: &Bench, out: &str, step: usize) {
     });
 }
 
-/// Process ids of the ranks of a run, by rank, as its ledger has them.
+/// Process ids of the ranks of the last start of a run, by rank, as its ledger has them.
 pub(crate) fn ranks(bench: &Bench, out: &str) -> Vec<u32> {
     let ledger = fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap();
-    let mut ranks: Vec<(u64, u32)> = json_lines(&ledger)
+    let lines = json_lines(&ledger);
+    let last = lines.iter().filter_map(|line| line["attempt"].as_u64()).max();
+    let mut ranks: Vec<(u64, u32)> = lines
         .iter()
-        .filter(|line| line["event"] == "worker_started")
+        .filter(|line| line["event"] == "worker_started" && line["attempt"].as_u64() == last)
         .map(|line| (line["rank"].as_u64().unwrap(), line["pid"].as_u64().unwrap() as u32))
         .collect();
     ranks.sort_unstable();

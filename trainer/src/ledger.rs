@@ -1,7 +1,7 @@
 //! The ledger: everything that happens to a run, one JSON object a line, only ever appended.
 //!
 //! Reports are folds over it. Every line has `v` (version of the format), `run`, `attempt`, `seq`, `mono`
-//! (seconds since the attempt started, from a monotonic clock: durations come from it alone), `wall` (seconds
+//! (seconds since the launcher started, from a monotonic clock: durations come from it alone), `wall` (seconds
 //! since 1970, information only) and `event`; the rest depends on the event.
 
 use std::fs::File;
@@ -104,13 +104,34 @@ pub enum Event {
     },
     /// The launcher was asked to stop.
     StopRequested {
-        /// `SIGINT`, `SIGTERM` or `SIGHUP`.
-        signal: &'static str,
+        /// `SIGINT`, `SIGTERM` or `SIGHUP`, and to which rank if it was one.
+        signal: String,
     },
-    /// A worker failed.
+    /// The control plane has decided something.
+    Decision {
+        /// What kind of decision.
+        decision: String,
+        /// Why.
+        reason: String,
+    },
+    /// All ranks are started again, in the same process of the launcher.
+    Restarted {
+        /// The step that they go on after.
+        after_step: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The first step after a failure is done.
+    Recovered {
+        /// Seconds since the failure was noticed.
+        seconds: f64,
+        /// Steps that are done again.
+        steps_lost: u64,
+    },
+    /// A worker failed, or a checkpoint could not be made.
     WorkerFailed {
-        /// Its rank.
-        rank: u64,
+        /// Its rank, if it was one.
+        rank: Option<u64>,
         /// What happened.
         reason: String,
         /// Whether this failure is the cause of the others.
@@ -216,7 +237,7 @@ mod tests {
         let path = folder.path().join("ledger.jsonl");
         for attempt in [1, 2] {
             let mut ledger = Ledger::open(&path, "r", attempt, Instant::now()).unwrap();
-            ledger.append(&Event::StopRequested { signal: "SIGINT" }).unwrap();
+            ledger.append(&Event::StopRequested { signal: "SIGINT".to_owned() }).unwrap();
             ledger.append(&Event::Step { step: 3, step_seconds: 0.5, data_seconds: 0.0 }).unwrap();
         }
         let lines: Vec<serde_json::Value> = std::fs::read_to_string(&path)

@@ -17,7 +17,7 @@ use crate::spec::RunSpec;
 
 /// Changes whenever a message changes its meaning. Launcher and native module are built together, so a
 /// difference means that files of two versions were mixed.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// The environment variable that names the launcher's process id to the worker host.
 pub const LAUNCHER_PID: &str = "TITAN_LAUNCHER_PID";
@@ -43,6 +43,8 @@ pub enum Attachment {
 pub enum HostOrder {
     /// Fork a rank and leave it to the launcher.
     Spawn {
+        /// Which start of all ranks this is for.
+        generation: u64,
         /// The rank.
         rank: u64,
         /// What the attached file descriptors are, in their order.
@@ -63,6 +65,8 @@ pub enum HostMessage {
     },
     /// A rank was forked.
     Spawned {
+        /// Which start of all ranks it is for.
+        generation: u64,
         /// The rank.
         rank: u64,
         /// Its process id.
@@ -117,6 +121,16 @@ pub enum Ending {
     Stopped,
 }
 
+/// What a rank does that is no step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doing {
+    /// Batches of a validation, each of which is progress.
+    Validating,
+    /// Waiting for a save.
+    Saving,
+}
+
 /// What a rank reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -131,6 +145,16 @@ pub enum RankMessage {
         parameters_local: u64,
         /// Threads that it computes with.
         threads: u64,
+    },
+    /// Something else than a step is being done, which is no reason to think that the rank is stuck.
+    Doing {
+        /// What.
+        doing: Doing,
+    },
+    /// The rank itself was told to end, by a signal: it will stop with all others.
+    StopAsked {
+        /// The signal.
+        signal: String,
     },
     /// A step is done.
     Step(RankStep),

@@ -190,6 +190,11 @@ impl Saver {
         Ok(before)
     }
 
+    /// Whether a save is under way.
+    pub fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
     /// What became of the save under way, as far as it has come.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use titan_datasets::Batch;
 
 use crate::engine::{Engine, StepInput, Wish};
 use crate::failure::{Failure, FailureClass};
-use crate::protocol::{Ending, RankMessage, RankStep, RankValidation};
+use crate::protocol::{Doing, Ending, RankMessage, RankStep, RankValidation};
 use crate::save_plan::SavePlan;
 use crate::saver::{SaveOutcome, Saver, Tier};
 use crate::schedule::LearningRate;
@@ -204,6 +204,10 @@ impl Saves {
         around: &mut Surroundings<'_>,
     ) -> Result<(), Failure> {
         let Some(saver) = &mut around.saver else { return Ok(()) };
+        if saver.is_writing() {
+            // It may have to wait for the one before.
+            (around.report)(RankMessage::Doing { doing: Doing::Saving });
+        }
         let news = saver.save(engine, step, tiers)?;
         if tiers.contains(&Tier::Persistent) {
             self.last = (around.now)();
@@ -233,6 +237,9 @@ impl Saves {
             self.save(engine, done, &[Tier::Persistent], around)?;
         }
         let Some(saver) = &mut around.saver else { return Ok(()) };
+        if saver.is_writing() {
+            (around.report)(RankMessage::Doing { doing: Doing::Saving });
+        }
         let news = saver.finish()?;
         self.report(news, around);
         Ok(())
@@ -286,6 +293,9 @@ fn finish<E: Engine>(
     Ok(output.wish)
 }
 
+/// How often a validation says that it goes on.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
 /// Runs one pass over the validation data, and reports the loss of the model as it is after `step`.
 fn validate<E: Engine>(
     engine: &mut E,
@@ -294,7 +304,13 @@ fn validate<E: Engine>(
 ) -> Result<(), Failure> {
     let start = (around.now)();
     let (mut cross_entropy, mut targets) = (0.0, 0);
+    let mut told = None;
     for batch in (around.validation)()? {
+        let now = (around.now)();
+        if told.is_none_or(|told| now.saturating_sub(told) >= SIGN_OF_LIFE) {
+            told = Some(now);
+            (around.report)(RankMessage::Doing { doing: Doing::Validating });
+        }
         let sums = engine.evaluate(batch?)?;
         cross_entropy += sums.cross_entropy;
         targets += sums.targets;

@@ -124,6 +124,8 @@ struct Seen {
     validations: Vec<RankValidation>,
     saved: Vec<u64>,
     outcomes: Vec<SaveOutcome>,
+    /// What was said to be done that is no step.
+    doings: Vec<Doing>,
     /// In the order of the reports: a step, or minus the step of a validation.
     order: Vec<i64>,
 }
@@ -174,6 +176,7 @@ fn run_and_save(
                 }
                 seen.outcomes.push(outcome);
             }
+            RankMessage::Doing { doing } => seen.doings.push(doing),
             other => panic!("{other:?}"),
         },
     };
@@ -284,6 +287,13 @@ fn a_validation_follows_every_so_many_steps_and_the_last_one_once() {
 }
 
 #[test]
+fn a_long_validation_says_that_it_goes_on() {
+    // Each batch takes longer than a second.
+    let (_, seen) = train_and_validate(true, 3, 2, &|| false);
+    assert_eq!(seen.doings, [Doing::Validating; 4]);
+}
+
+#[test]
 fn a_validation_is_the_mean_over_all_its_targets() {
     let (_, seen) = train_and_validate(true, 3, 2, &|| false);
     let validation = |step, loss| RankValidation { step, loss, targets: 3, seconds: 20.0 };
@@ -389,6 +399,7 @@ fn the_state_of_every_so_many_steps_and_of_the_last_one_is_saved_once() {
                 train_and_save(engine, SaveInterval::Steps(every), steps, &|| false);
             assert_eq!(result, Ok(Outcome { ending: Ending::Completed, step: steps }));
             assert_eq!((&seen.saved, &whole), (&expected, &expected), "{steps} steps");
+            assert!(seen.doings.contains(&Doing::Saving), "nobody knows why the end takes time");
         }
     }
 }

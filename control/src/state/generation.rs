@@ -101,7 +101,8 @@ impl State {
         self.say(Decision::Start, format!("start {}{which}", self.generation));
         (self.is_first, self.said_absent) = (false, None);
         self.phase = Phase::Starting { until: now + self.settings.limits.start };
-        self.actions.push(Action::Start { generation: self.generation, slices });
+        let (generation, after) = (self.generation, self.after.take());
+        self.actions.push(Action::Start { generation, slices, after });
     }
 
     pub(super) fn all_ready(&mut self, now: Duration) {
@@ -149,8 +150,8 @@ impl State {
 
     pub(super) fn stop_requested(&mut self, now: Duration, by: &str) {
         let again = self.stop.is_some();
-        self.stop.get_or_insert_with(|| by.to_owned());
-        let stopped = |killed| Then::End(Verdict::Stopped { by: by.to_owned(), killed });
+        let first = self.stop.get_or_insert_with(|| by.to_owned()).clone();
+        let stopped = || Verdict::Stopped { by: first.clone(), killed: false };
         let text = match &self.phase {
             Phase::Training { .. } if !again && self.watch.last_step().is_some() => {
                 self.drain(now, Drain::Stop, self.settings.limits.drain);
@@ -164,7 +165,7 @@ impl State {
             // What follows is decided once it is known what has failed.
             Phase::Settling { .. } | Phase::Clearing { .. } if !again => "the run ends",
             Phase::Gathering { .. } | Phase::BackingOff { .. } => {
-                self.end(Verdict::Stopped { by: by.to_owned(), killed: false });
+                self.end(stopped());
                 "there are no ranks"
             }
             Phase::Clearing { .. } | Phase::Ended => "ranks are being killed",
@@ -174,7 +175,7 @@ impl State {
             }
             // Before the first step there is nothing to save.
             _ => {
-                self.kill(now, stopped(false));
+                self.kill(now, Then::End(stopped()));
                 "ranks are killed"
             }
         };

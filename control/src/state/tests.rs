@@ -11,12 +11,14 @@ struct Run {
     state: Option<State>,
     now: f64,
     reasons: Vec<Reason>,
+    /// What the last start came after.
+    after: Option<Failure>,
 }
 
 impl Run {
     fn new(settings: Settings) -> Self {
         let state = Some(State::new(settings, Duration::ZERO, 0, 0));
-        Self { state, now: 0.0, reasons: Vec::new() }
+        Self { state, now: 0.0, reasons: Vec::new(), after: None }
     }
 
     /// The same, whose hosts have leases of three seconds.
@@ -42,7 +44,13 @@ impl Run {
         let advance = state.advance(seconds(self.now), event);
         self.state = Some(advance.state);
         self.reasons.extend(advance.reasons);
-        advance.actions
+        let mut actions = advance.actions;
+        for action in &mut actions {
+            if let Action::Start { after, .. } = action {
+                self.after = after.take();
+            }
+        }
+        actions
     }
 
     fn at(&mut self, now: f64) -> &mut Self {
@@ -127,7 +135,7 @@ fn settings(slices: u32, policy: Policy) -> Settings {
 }
 
 fn start(generation: Generation, slices: &[u32]) -> Action {
-    Action::Start { generation, slices: slices.to_vec() }
+    Action::Start { generation, slices: slices.to_vec(), after: None }
 }
 
 fn reported(step: u64, class: Class) -> How {
@@ -317,7 +325,7 @@ fn a_stop_lets_the_step_finish_and_a_second_one_does_not() {
     let mut run = Run::training(2, Policy::Wait);
     run.at(2.0).stop("SIGTERM");
     assert_eq!(run.stop("SIGINT"), [Action::Kill { generation: 1 }]);
-    assert_eq!(run.cleared(&[0, 1]), [stopped("SIGINT", false)]);
+    assert_eq!(run.cleared(&[0, 1]), [stopped("SIGTERM", false)]);
 
     // The grace.
     let mut run = Run::training(2, Policy::Wait);

@@ -7,6 +7,7 @@ use crate::Seat;
 use crate::action::{Action, Decision, Verdict};
 use crate::failure::{Failure, How, cause_of};
 use crate::restart::Next;
+use crate::settings::Settings;
 use crate::stuck::{Evidence, who_is_stuck};
 
 impl State {
@@ -32,7 +33,7 @@ impl State {
             silence.as_secs_f64(),
             limit.as_secs_f64()
         );
-        self.say(Decision::Failure, text);
+        self.say(Decision::Diagnose, text);
         self.evidence.clear();
         self.phase = Phase::Diagnosing { until: now + self.settings.limits.evidence };
         self.actions.push(Action::Diagnose { generation: self.generation });
@@ -92,12 +93,13 @@ impl State {
             return;
         };
         let failure = self.failures[cause].clone();
+        self.after = Some(failure.clone());
         if !matches!(failure.how, How::HostLost { .. }) && failure.rank.is_some() {
             self.blame(now, failure.seat);
         }
         let mark = if self.settings.saves { self.committed } else { self.furthest };
-        let next =
-            self.restarts.after(&failure, mark, &self.settings.budgets, &self.settings.backoff);
+        let Settings { budgets, backoff, .. } = &self.settings;
+        let next = self.restarts.after(&failure, mark, self.has_trained, budgets, backoff);
         match (next, self.stop.clone()) {
             (Next::Again(..), Some(by)) => {
                 let why = format!("{by} asked it to stop");

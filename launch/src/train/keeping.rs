@@ -52,8 +52,8 @@ pub(super) struct Keeping {
     retention: Retention,
     plan: SavePlan,
     name: String,
-    settings: Value,
-    order: OrderIdentity,
+    pub(super) settings: Value,
+    pub(super) order: OrderIdentity,
     /// Bytes of one checkpoint, about.
     bytes: u64,
 }
@@ -195,8 +195,13 @@ impl Keeping {
         Duration::from_secs(self.to.timeout_seconds)
     }
 
-    /// The places of all tiers.
-    fn places(&self) -> impl Iterator<Item = &Place> {
+    /// Another start has begun.
+    pub(super) fn begin_attempt(&mut self, attempt: u64) {
+        self.to.attempt = attempt;
+    }
+
+    /// The places of all tiers, the nearest first.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
         self.to.local.iter().chain([&self.to.persistent])
     }
 

@@ -1,19 +1,24 @@
 //! `titan-tpu train`: from a recipe to a trained model.
 
+mod diagnose;
+mod event;
 mod explain;
 mod facts;
 mod history;
 mod keeper;
 pub(crate) mod keeping;
 mod progress;
+mod ranks;
 mod recorder;
+mod records;
 mod resume;
 mod run;
 pub(crate) mod run_dir;
+mod session;
 mod shell;
 pub(crate) mod signals;
 mod spin;
-mod supervisor;
+mod start_again;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -202,6 +207,7 @@ fn train(args: &TrainArgs, console: &Console, reached: &mut Reached) -> Result<E
         data,
         keeping,
         decision,
+        cancelled,
     };
     run.execute(reached)
 }

@@ -15,6 +15,10 @@ pub(super) struct Progress {
     assembler: Assembler,
     steps: u64,
     steps_done: u64,
+    /// Steps that were done before, and once more after a failure.
+    again: u64,
+    /// The furthest step.
+    furthest: u64,
     /// Wall time of all steps.
     seconds: f64,
     first_loss: Option<f64>,
@@ -32,6 +36,8 @@ impl Progress {
             assembler,
             steps,
             steps_done: 0,
+            again: 0,
+            furthest: 0,
             seconds: 0.0,
             first_loss: None,
             pairs_per_step,
@@ -40,10 +46,21 @@ impl Progress {
         }
     }
 
+    /// Goes on with another start of the run; what ranks of the one before have reported of steps that not all have done is
+    /// forgotten.
+    pub(super) fn start_again(&mut self, assembler: Assembler) {
+        self.assembler = assembler;
+    }
+
     /// Takes one rank's report, and returns the step's record if that was the last rank.
     pub(super) fn add(&mut self, step: RankStep) -> Option<StepRecord> {
         let record = self.assembler.add(step)?;
-        self.steps_done += 1;
+        if record.step > self.furthest {
+            self.steps_done += 1;
+        } else {
+            self.again += 1;
+        }
+        self.furthest = self.furthest.max(record.step);
         self.seconds += record.step_seconds;
         self.overflow += record.overflow();
         self.first_loss.get_or_insert(record.loss);
@@ -83,7 +100,7 @@ impl Progress {
         if self.overflow == 0 {
             return None;
         }
-        let all = self.pairs_per_step as f64 * self.steps_done as f64;
+        let all = self.pairs_per_step as f64 * (self.steps_done + self.again) as f64;
         Some(format!(
             "{} of token and expert ({:.2} % of all) found no capacity and were left out; \
              parallelism.expert_capacity_factor = \"dropless\" leaves out none, a larger number fewer",
@@ -100,9 +117,13 @@ impl Progress {
         let (Some(first), Some(last)) = (self.first_loss, self.recent_loss()) else {
             return vec![format!("{ending}: {steps}")];
         };
-        let seconds = words::seconds(self.seconds);
+        let mut seconds = words::seconds(self.seconds);
+        if self.again > 0 {
+            seconds +=
+                &format!(" ({} done again after failures)", words::plural(self.again, "step"));
+        }
         let shown = self.recent.len();
-        let rate = meter.tokens_per_second(self.steps_done, self.seconds);
+        let rate = meter.tokens_per_second(self.steps_done + self.again, self.seconds);
         let mfu = match meter.mfu(rate) {
             Ok(Some(fraction)) => {
                 format!("MFU {:.1} % (causal convention, {peak})", 100.0 * fraction)

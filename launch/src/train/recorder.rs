@@ -19,6 +19,7 @@ pub(crate) struct Recorder {
     validation: PathBuf,
     ledger: Ledger,
     tensorboard: Option<TensorBoard>,
+    start: Instant,
 }
 
 impl Recorder {
@@ -49,7 +50,25 @@ impl Recorder {
             Some(Err(lost)) => (None, Some(lost)),
             None => (None, None),
         };
-        Ok((Self { metrics, validation: path("validation.jsonl"), ledger, tensorboard }, lost))
+        let validation = path("validation.jsonl");
+        Ok((Self { metrics, validation, ledger, tensorboard, start }, lost))
+    }
+
+    /// Brings all files to step `steps_done`, from which the run goes on in its next start.
+    pub(crate) fn start_again(
+        &mut self,
+        run: &RunDir,
+        steps_done: u64,
+    ) -> Result<Option<Lost>, Failure> {
+        let recipe = std::fs::read_to_string(run.path().join(RECIPE)).map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot read the recipe of the run", &error)
+        })?;
+        let has_charts = self.tensorboard.is_some();
+        // Its file is written anew, without the steps that are done again.
+        let before = self.tensorboard.take().and_then(|charts| charts.finish().err());
+        let (again, lost) = Self::create(run, &recipe, has_charts, self.start, steps_done)?;
+        *self = again;
+        Ok(before.or(lost))
     }
 
     /// Appends an event to the ledger.

@@ -74,6 +74,45 @@ pub(super) struct Expected<'a> {
     pub(super) order: &'a OrderIdentity,
 }
 
+/// What need not be read before it is loaded: ranks compare what they read with its hashes in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Nothing.
+    Nothing,
+    /// The checkpoint of a step, which this process has made.
+    Step(u64),
+}
+
+/// The same after a failure: a run that is to go on at once does not read what it has just written.
+///
+/// # Errors
+/// A place cannot be read.
+pub(super) fn decide_again<'a>(
+    places: impl Iterator<Item = &'a Place>,
+    trust: Trust,
+    stop: &AtomicBool,
+) -> Result<Decision, Failure> {
+    let places: Vec<Place> = places.cloned().collect();
+    if let Trust::Step(step) = trust {
+        let unreadable = |error: Error| Failure::new(Exit::Usage, error.to_string());
+        let mut known = Vec::new();
+        let mut is_newest = true;
+        for place in &places {
+            for found in list(place).map_err(unreadable)? {
+                is_newest &= found.step <= step;
+                known.extend((found.step == step).then_some(found.place));
+            }
+        }
+        let opened = known.iter().map(titan_checkpoint::open).find_map(Result::ok);
+        if let Some(checkpoint) = opened.filter(|_| is_newest) {
+            let manifest = checkpoint.manifest().clone();
+            let chosen = Chosen { step, copies: known.clone(), known, manifest };
+            return Ok(Decision { chosen: Some(chosen), skipped: Vec::new() });
+        }
+    }
+    decide(&places, Policy::Auto, stop)
+}
+
 /// Looks at the checkpoints in some places, the nearest being the first, from the newest on.
 ///
 /// # Errors

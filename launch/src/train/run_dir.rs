@@ -173,6 +173,11 @@ impl RunDir {
         self.attempt
     }
 
+    /// Notes that all ranks are started once more.
+    pub(crate) fn begin_attempt(&mut self, attempt: u64) {
+        self.attempt = attempt;
+    }
+
     /// The id of the run, different from that of every other run.
     pub(crate) fn id(&self) -> &str {
         &self.id

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -22,6 +22,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open,
     set_child_subreaper, waitid,
 };
+use titan_control::{ExitStatus, Generation};
 use titan_recipes::Secret;
 use titan_trainer::channel::{Lines, packet_pair, receive_packet, send_packet, write_line};
 use titan_trainer::protocol::{
@@ -30,8 +31,8 @@ use titan_trainer::protocol::{
 };
 use titan_trainer::spec::RunSpec;
 
+use super::event::Event;
 use super::spin;
-use super::supervisor::{Event, ExitStatus};
 
 /// How long a rank waits for the others: at the meeting, and in every collective.
 const RENDEZVOUS_SECONDS: u64 = 300;
@@ -55,8 +56,12 @@ pub(crate) struct WorkerSettings {
     pub(crate) logs: PathBuf,
     /// The id of the run.
     pub(crate) run_id: String,
-    /// The run.
-    pub(crate) spec: RunSpec,
+    /// Processes that are started, one for each device.
+    pub(crate) world: usize,
+    /// Threads that each computes with.
+    pub(crate) threads: u64,
+    /// Whether they save checkpoints.
+    pub(crate) saves: bool,
     /// Weights of the model.
     pub(crate) parameters: u64,
     /// Variables that the recipe gives its workers, which nothing shows.
@@ -69,15 +74,36 @@ struct Process {
     exited: bool,
 }
 
-/// All processes of a run.
+impl Process {
+    fn kill(&self) {
+        if !self.exited {
+            // One that is gone already has an event of its own.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+}
+
+/// A rank of this generation.
+#[derive(Default)]
+struct Rank {
+    process: Option<Process>,
+    channel: Option<UnixStream>,
+    /// Tells the waiter of the process that its last message has been read.
+    last_words: Option<Receiver<()>>,
+}
+
+/// The worker host.
+struct Host {
+    process: Process,
+    channel: Arc<OwnedFd>,
+}
+
+/// All processes of a run on this host.
 pub(crate) struct Workers {
     settings: WorkerSettings,
-    host: Process,
-    host_channel: Arc<OwnedFd>,
-    ranks: Vec<Option<Process>>,
-    channels: Vec<Option<UnixStream>>,
-    /// Per rank: tells its waiter that its last message has been read.
-    last_words: Vec<Option<Receiver<()>>>,
+    host: Host,
+    generation: Generation,
+    ranks: Vec<Rank>,
     sender: Sender<Event>,
 }
 
@@ -88,55 +114,54 @@ impl Workers {
     /// thread that started a process.
     pub(crate) fn start(settings: WorkerSettings, sender: Sender<Event>) -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
-        let (ours, theirs) = packet_pair()?;
-        let log = File::create(settings.logs.join("host.log"))?;
-        let child = host_command(&settings, theirs, log)?.spawn()?;
-        let pid = Pid::from_child(&child);
-        let channel = Arc::new(ours);
-        read_host(Arc::clone(&channel), sender.clone())?;
-        wait_for(pid, None, sender.clone(), Event::HostExited)?;
-        let world = settings.spec.layout.world as usize;
-        Ok(Self {
-            settings,
-            host: Process { pid, exited: false },
-            host_channel: channel,
-            ranks: (0..world).map(|_| None).collect(),
-            channels: (0..world).map(|_| None).collect(),
-            last_words: (0..world).map(|_| None).collect(),
-            sender,
-        })
+        let host = start_host(&settings, &sender)?;
+        Ok(Self { settings, host, generation: 0, ranks: Vec::new(), sender })
+    }
+
+    /// Makes sure that there is a worker host; says whether a new one was started, which has to become ready first.
+    pub(crate) fn revive_host(&mut self) -> io::Result<bool> {
+        if !self.host.process.exited {
+            return Ok(false);
+        }
+        self.host = start_host(&self.settings, &self.sender)?;
+        Ok(true)
     }
 
     /// Orders the host to fork every rank, and gives each its assignment.
-    pub(crate) fn spawn_ranks(&mut self) -> io::Result<()> {
+    pub(crate) fn spawn_ranks(&mut self, generation: Generation, spec: &RunSpec) -> io::Result<()> {
+        self.generation = generation;
+        self.ranks = (0..self.settings.world).map(|_| Rank::default()).collect();
         let world = self.ranks.len();
         // The launcher binds the port itself and hands the listening socket over: a port that is chosen first
-        // and bound later can be taken by another run in between.
+        // and bound later can be taken by another run in between. Each generation has one of its own, and with it a
+        // store in which nothing of the one before is left.
         let listener =
             if world > 1 { Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?) } else { None };
         let port =
             listener.as_ref().map_or(Ok(0), |l| l.local_addr().map(|address| address.port()))?;
         for rank in 0..world {
             let (ours, theirs) = UnixStream::pair()?;
-            let log = File::create(log_path(&self.settings.logs, rank))?;
+            let log = log_file(&log_path(&self.settings.logs, rank), generation)?;
             let mut kinds = vec![Attachment::Channel, Attachment::Log];
             let mut descriptors = vec![theirs.as_fd(), log.as_fd()];
             if let (0, Some(listener)) = (rank, &listener) {
                 kinds.push(Attachment::Rendezvous);
                 descriptors.push(listener.as_fd());
             }
-            let order = HostOrder::Spawn { rank: rank as u64, attached: kinds };
-            send_packet(&self.host_channel, &order, &descriptors)?;
+            let order = HostOrder::Spawn { generation, rank: rank as u64, attached: kinds };
+            send_packet(&self.host.channel, &order, &descriptors)?;
             let rendezvous = Rendezvous {
                 host: Ipv4Addr::LOCALHOST.to_string(),
                 port,
                 listen_fd: None,
                 timeout_seconds: RENDEZVOUS_SECONDS,
             };
-            let run = self.settings.spec.clone();
+            let run = spec.clone();
             write_line(&ours, &Assignment { rank: rank as u64, rendezvous, run })?;
-            self.last_words[rank] = Some(read_rank(rank, ours.try_clone()?, self.sender.clone())?);
-            self.channels[rank] = Some(ours);
+            let reader = ours.try_clone()?;
+            let last_words = read_rank(generation, rank, reader, self.sender.clone())?;
+            self.ranks[rank].last_words = Some(last_words);
+            self.ranks[rank].channel = Some(ours);
         }
         Ok(())
     }
@@ -144,18 +169,28 @@ impl Workers {
     /// Takes note of an event, before anything else is done about it.
     pub(crate) fn note(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::Host(HostMessage::Spawned { rank, pid }) => {
-                let rank = *rank as usize;
+            Event::Host(HostMessage::Spawned { generation, rank, pid }) => {
+                let (generation, rank) = (*generation, *rank as usize);
                 let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else {
                     return Err(io::Error::other("the worker host named no process"));
                 };
-                self.ranks[rank] = Some(Process { pid, exited: false });
-                let done = move |status| Event::RankExited(rank, status);
-                wait_for(pid, self.last_words[rank].take(), self.sender.clone(), done)?;
+                let process = Process { pid, exited: false };
+                let done = move |status| Event::RankExited(generation, rank, status);
+                let is_current = generation == self.generation;
+                let slot = if is_current { self.ranks.get_mut(rank) } else { None };
+                let last_words = slot.and_then(|slot| {
+                    slot.process = Some(process);
+                    slot.last_words.take()
+                });
+                if !is_current {
+                    // It was ordered for a start that has been given up meanwhile.
+                    Process { pid, exited: false }.kill();
+                }
+                wait_for(pid, last_words, self.sender.clone(), done)?;
             }
-            Event::HostExited(_) => self.host.exited = true,
-            Event::RankExited(rank, _) => {
-                if let Some(process) = &mut self.ranks[*rank] {
+            Event::HostExited(_) => self.host.process.exited = true,
+            Event::RankExited(generation, rank, _) if *generation == self.generation => {
+                if let Some(process) = self.ranks.get_mut(*rank).and_then(|r| r.process.as_mut()) {
                     process.exited = true;
                 }
             }
@@ -166,7 +201,7 @@ impl Workers {
 
     /// Asks all ranks to stop after the step under way.
     pub(crate) fn order_stop(&self) {
-        for channel in self.channels.iter().flatten() {
+        for channel in self.ranks.iter().filter_map(|rank| rank.channel.as_ref()) {
             // A rank that is gone has an event of its own.
             let _ = write_line(channel, &RankOrder::Stop);
         }
@@ -174,18 +209,21 @@ impl Workers {
 
     /// Kills all ranks with all that they have started.
     pub(crate) fn kill_ranks(&self) {
-        for process in self.ranks.iter().flatten().filter(|process| !process.exited) {
-            let _ = kill_process_group(process.pid, Signal::KILL);
-        }
+        self.ranks.iter().filter_map(|rank| rank.process.as_ref()).for_each(Process::kill);
+    }
+
+    /// The processes of the ranks that are there.
+    pub(crate) fn processes(&self) -> Vec<(usize, Pid)> {
+        let alive = |rank: &Rank| Some(rank.process.as_ref().filter(|p| !p.exited)?.pid);
+        let ranks = self.ranks.iter().enumerate();
+        ranks.filter_map(|(rank, slot)| Some((rank, alive(slot)?))).collect()
     }
 
     /// Ends the worker host. It holds nothing that is worth an orderly end, which takes Python half a second.
     pub(crate) fn end_host(&mut self, events: &Receiver<Event>) {
-        if !self.host.exited {
-            let _ = kill_process_group(self.host.pid, Signal::KILL);
-        }
+        self.host.process.kill();
         let deadline = Instant::now() + HOST_LINGER;
-        while !self.host.exited {
+        while !self.host.process.exited {
             match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(event) => drop(self.note(&event)),
                 Err(_) => return,
@@ -197,12 +235,29 @@ impl Workers {
 impl Drop for Workers {
     /// Whatever way the run ends, nothing that it started outlives it.
     fn drop(&mut self) {
-        for process in self.ranks.iter().flatten().chain([&self.host]) {
-            if !process.exited {
-                let _ = kill_process_group(process.pid, Signal::KILL);
-            }
-        }
+        self.kill_ranks();
+        self.host.process.kill();
     }
+}
+
+fn start_host(settings: &WorkerSettings, sender: &Sender<Event>) -> io::Result<Host> {
+    let (ours, theirs) = packet_pair()?;
+    let log = File::create(settings.logs.join("host.log"))?;
+    let child = host_command(settings, theirs, log)?.spawn()?;
+    let pid = Pid::from_child(&child);
+    let channel = Arc::new(ours);
+    read_host(Arc::clone(&channel), sender.clone())?;
+    wait_for(pid, None, sender.clone(), Event::HostExited)?;
+    Ok(Host { process: Process { pid, exited: false }, channel })
+}
+
+/// The log of a rank, to which each start of the run appends.
+fn log_file(path: &Path, generation: Generation) -> io::Result<File> {
+    let mut file = File::options().create(true).append(true).open(path)?;
+    if file.metadata()?.len() > 0 {
+        writeln!(file, "---- start {generation} ----")?;
+    }
+    Ok(file)
 }
 
 /// The log of a rank.
@@ -232,7 +287,7 @@ fn host_command(settings: &WorkerSettings, channel: OwnedFd, log: File) -> io::R
     const WAITS: [&str; 2] = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"];
     let is_chosen = WAITS.iter().any(|name| std::env::var_os(name).is_some())
         || settings.variables.iter().any(|(name, _)| WAITS.contains(&name.as_str()));
-    if !is_chosen && let Some(count) = spin::count(settings.spec.engine.threads) {
+    if !is_chosen && let Some(count) = spin::count(settings.threads) {
         command.env("GOMP_SPINCOUNT", count);
     }
     let threshold = "MALLOC_MMAP_THRESHOLD_";
@@ -244,7 +299,7 @@ fn host_command(settings: &WorkerSettings, channel: OwnedFd, log: File) -> io::R
     let tunables = "GLIBC_TUNABLES";
     let is_set = std::env::var_os(tunables).is_some()
         || settings.variables.iter().any(|(name, _)| name == tunables);
-    if settings.spec.save.is_some() && !is_set {
+    if settings.saves && !is_set {
         command.env(tunables, LARGE_COPIES);
     }
     // A launcher may itself run under torchrun or a scheduler: what it says about ranks is not about ours.
@@ -270,7 +325,7 @@ fn gives_memory_back(settings: &WorkerSettings) -> bool {
 }
 
 fn environment(settings: &WorkerSettings) -> Vec<(&'static str, OsString)> {
-    let threads = settings.spec.engine.threads.to_string();
+    let threads = settings.threads.to_string();
     vec![
         (LAUNCHER_PID, std::process::id().to_string().into()),
         (RUN_ID, settings.run_id.clone().into()),
@@ -307,13 +362,18 @@ fn read_host(channel: Arc<OwnedFd>, sender: Sender<Event>) -> io::Result<()> {
 }
 
 /// Reads what a rank says until its end of the channel closes; then the returned receiver is told.
-fn read_rank(rank: usize, stream: UnixStream, sender: Sender<Event>) -> io::Result<Receiver<()>> {
+fn read_rank(
+    generation: Generation,
+    rank: usize,
+    stream: UnixStream,
+    sender: Sender<Event>,
+) -> io::Result<Receiver<()>> {
     let (done, last_words) = channel();
     spawn_thread(format!("titan-rank-{rank}"), move || {
         let mut lines = Lines::new(stream);
         // A line that is no message means that the rank is broken; its end, which follows, says so.
         while let Ok(Some(message)) = lines.receive::<RankMessage>() {
-            if sender.send(Event::Rank(rank, message)).is_err() {
+            if sender.send(Event::Rank(generation, rank, message)).is_err() {
                 return;
             }
         }

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use super::supervisor::Event;
+use super::event::Event;
 use crate::exit::Exit;
 use crate::failure::Failure;
 

@@ -73,11 +73,6 @@ fn machine(r: &Recipe) -> Vec<Wish> {
 
 fn restarts(r: &Recipe) -> Vec<Wish> {
     let mut wishes = Vec::new();
-    if *r.elastic.max_restarts > 0 {
-        let asked = format!("`elastic.max_restarts` = {}", *r.elastic.max_restarts);
-        let at = &r.elastic.max_restarts.at;
-        wishes.push(Wish::new("elastic.max_restarts", asked, at, "write max_restarts = 0"));
-    }
     if let Some(least) = &r.elastic.min_slices {
         let asked = format!("`elastic.min_slices` = {}", **least);
         wishes.push(Wish::new("elastic.min_slices", asked, &least.at, "leave min_slices out"));

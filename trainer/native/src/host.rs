@@ -45,10 +45,10 @@ pub(crate) fn serve(py: Python<'_>, import_seconds: f64) -> PyResult<i32> {
     let channel = rustix::stdio::stdin();
     send_packet(channel, &HostMessage::Ready { protocol: PROTOCOL, import_seconds }, &[])?;
     while let Some((order, descriptors)) = py.detach(|| receive_packet::<HostOrder>(channel))? {
-        let HostOrder::Spawn { rank, attached } = order;
+        let HostOrder::Spawn { generation, rank, attached } = order;
         let answer = match RankFiles::new(attached, descriptors) {
             Ok(files) => match fork_rank(py, rank, files) {
-                Ok(pid) => HostMessage::Spawned { rank, pid },
+                Ok(pid) => HostMessage::Spawned { generation, rank, pid },
                 Err(error) => {
                     HostMessage::Failed { message: format!("cannot fork rank {rank}: {error}") }
                 }

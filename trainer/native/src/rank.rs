@@ -64,6 +64,10 @@ fn work(
     };
     assignment.rendezvous.listen_fd = listen_fd;
     let stop = follow_orders(lines).map_err(before_steps)?;
+    // Whoever ends machines may tell each process of it.
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&asked))
+        .map_err(before_steps)?;
 
     let started = Instant::now();
     let run = assignment.run;
@@ -106,7 +110,15 @@ fn work(
     let persistent = run.resume.as_ref().filter(|resume| resume.is_persistent);
     let resumed = persistent.map(|resume| resume.step);
     let mut saver = run.save.map(|save| Saver::new(save.to, rank, threads as usize, resumed));
-    let stop_wanted = || stop.load(Ordering::Relaxed);
+    let stop_wanted = || {
+        if asked.swap(false, Ordering::Relaxed) {
+            // The others stop too: the wish travels with the loss.
+            stop.store(true, Ordering::Relaxed);
+            let signal = "SIGTERM".to_owned();
+            drop(write_line(channel, &RankMessage::StopAsked { signal }));
+        }
+        stop.load(Ordering::Relaxed)
+    };
     // If the launcher is gone, the thread that reads its orders ends this process.
     let mut report = |mut message: RankMessage| {
         if let RankMessage::Step(step) = &mut message {

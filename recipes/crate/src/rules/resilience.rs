@@ -129,7 +129,7 @@ fn the_batch_survives_lost_slices(r: &Recipe) -> Option<Diagnostic> {
 
 fn restarts_have_checkpoints(r: &Recipe) -> Option<Diagnostic> {
     let restarts = &r.elastic.max_restarts;
-    if **restarts == 0 || r.checkpoint.is_some() {
+    if restarts.at.is_none() || **restarts == 0 || r.checkpoint.is_some() {
         return None;
     }
     Some(

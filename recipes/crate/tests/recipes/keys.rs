@@ -154,22 +154,14 @@ fn a_key_of_a_later_version() {
     check(
         &with("elastic", "max_restarts = 2"),
         expect![[r#"
-        warning: `elastic.max_restarts` = 2 without checkpoints: each restart begins at step 1
-          --> r.toml:30:16
-           |
-        30 | max_restarts = 2
-           |                ^ nothing to go on from
-           |
-           = help: add a table [checkpoint]
-
-        error: this version cannot train with `elastic.max_restarts` = 2
-          --> r.toml:30:16
-           |
-        30 | max_restarts = 2
-           |                ^ not supported yet
-           |
-           = help: write max_restarts = 0; `recipe check`, `plan` and `mfu` take it as it is
-    "#]],
+            warning: `elastic.max_restarts` = 2 without checkpoints: each restart begins at step 1
+              --> r.toml:30:16
+               |
+            30 | max_restarts = 2
+               |                ^ nothing to go on from
+               |
+               = help: add a table [checkpoint]
+        "#]],
     );
 }
 

@@ -48,7 +48,10 @@ fn what_is_read_by_default() {
         tensorboard = true
 
         [elastic]
-        max_restarts = 0
+        max_restarts = 5
+        max_application_restarts = 2
+        step_timeout_seconds = "auto"
+        start_timeout_seconds = "auto"
         grace_seconds = 30
     "#]]
     .assert_eq(written(&loaded).split_once("[[data.sources]]\n").unwrap().1);

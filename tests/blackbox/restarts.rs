@@ -1,0 +1,303 @@
+//! Ranks that die, stop or hang, in a run that goes on.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{
+    Bench, Done, Running, floats, json_lines, none_left, processes_of, ranks, signal,
+    wait_for_step, wait_until,
+};
+
+/// Four ranks, and a checkpoint every 100 steps.
+const FOUR: [&str; 8] =
+    ["train", "r.toml", "--json", "--devices", "4", "--set", "training.steps=600", "--run-dir"];
+
+const CHECKPOINTS: &str = "\n[checkpoint]\ninterval_steps = 100\n";
+
+/// How long what should take a second or two may take on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+struct Case {
+    bench: Bench,
+}
+
+impl Case {
+    /// The small recipe with something at its end.
+    fn new(more: &str) -> Self {
+        let bench = Bench::new();
+        let recipe = fs::read_to_string(bench.path("r.toml")).unwrap();
+        bench.write("r.toml", &format!("{recipe}{more}"));
+        Self { bench }
+    }
+
+    fn start(&self, out: &str, more: &[&str]) -> Running {
+        self.bench.start(&[&FOUR[..], &[out], more].concat())
+    }
+
+    /// A run whose ranks obey signals as this Python code says, which each process executes when it starts.
+    fn start_with(&self, python: &Path, code: &str, more: &[&str]) -> Running {
+        fs::create_dir_all(self.bench.path("hooks")).unwrap();
+        self.bench.write("hooks/sitecustomize.py", code);
+        let mut command = self.bench.command(&[&FOUR[..], &["out"], more].concat());
+        command.env("TITAN_PYTHON", python).env("PYTHONPATH", self.bench.path("hooks"));
+        Running::start(command)
+    }
+
+    fn ledger(&self, out: &str) -> Vec<Value> {
+        json_lines(&fs::read_to_string(self.bench.path(out).join("ledger.jsonl")).unwrap())
+    }
+
+    /// Events of the ledger of one kind.
+    fn events(&self, out: &str, name: &str) -> Vec<Value> {
+        self.ledger(out).into_iter().filter(|line| line["event"] == name).collect()
+    }
+
+    /// Waits until as many starts have been made, and the last has done a step.
+    fn wait_for_start(&self, out: &str, attempt: u64) {
+        let path = self.bench.path(out).join("metrics.jsonl");
+        wait_until(SOON, || {
+            let text = fs::read_to_string(&path).ok()?;
+            let last = text.lines().next_back()?;
+            let line: Value = serde_json::from_str(last).ok()?;
+            (line["attempt"].as_u64()? >= attempt).then_some(())
+        });
+    }
+
+    /// Losses of all steps; each is there once.
+    fn losses(&self, out: &str) -> Vec<f64> {
+        let metrics = self.bench.metrics(out);
+        let steps: Vec<u64> = metrics.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+        assert_eq!(steps, (1..=steps.len() as u64).collect::<Vec<_>>(), "one line for each step");
+        floats(&metrics, "loss")
+    }
+}
+
+fn event<'a>(lines: &'a [Value], name: &str) -> &'a Value {
+    lines.iter().find(|line| line["event"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn lines(done: &Done) -> Vec<Value> {
+    json_lines(&done.stdout)
+}
+
+#[test]
+fn a_killed_rank_ends_a_run_or_changes_its_losses() {
+    let case = Case::new(CHECKPOINTS);
+    case.start("whole", &[]).wait().expect(0);
+    for rank in [0, 3] {
+        let out = format!("killed-{rank}");
+        let run = case.start(&out, &[]);
+        wait_for_step(&case.bench, &out, 350);
+        signal(ranks(&case.bench, &out)[rank], "KILL");
+        let done = run.wait().expect(0);
+        let text = format!("rank {rank} was killed by signal 9 (SIGKILL)");
+        let lines = lines(&done);
+        let restart = event(&lines, "restart");
+        assert_eq!(restart["reason"], text.as_str());
+        assert_eq!(restart["attempt"], 2);
+        let after = restart["after_step"].as_u64().unwrap();
+        assert!(after >= 200 && after.is_multiple_of(100), "{after}");
+        let recovered = event(&lines, "recovered");
+        assert!(recovered["seconds"].as_f64().unwrap() > 0.0, "{recovered}");
+        assert!(recovered["steps_lost"].as_u64().unwrap() <= 300, "{recovered}");
+        assert_eq!(event(&lines, "end")["final_step"], 600);
+        assert_eq!(case.losses(&out), case.losses("whole"));
+        let attempts: Vec<Value> =
+            case.bench.metrics(&out).iter().map(|line| line["attempt"].clone()).collect();
+        assert_eq!(attempts.iter().filter(|n| **n == 1).count() as u64, after);
+        let failed = case.events(&out, "worker_failed");
+        let cause = failed.iter().find(|line| line["cause"] == true).unwrap();
+        assert_eq!((&cause["rank"], &cause["attempt"]), (&rank.into(), &1.into()));
+        assert_eq!(case.events(&out, "restarted").len(), 1);
+        none_left(&case.bench, &out);
+    }
+}
+
+#[test]
+fn a_run_without_checkpoints_does_not_begin_again() {
+    let case = Case::new("");
+    case.start("whole", &[]).wait().expect(0);
+    let run = case.start("out", &[]);
+    wait_for_step(&case.bench, "out", 100);
+    signal(ranks(&case.bench, "out")[2], "KILL");
+    let done = run.wait().expect(0);
+    assert_eq!(event(&lines(&done), "restart")["after_step"], 0);
+    assert_eq!(case.losses("out"), case.losses("whole"));
+}
+
+#[test]
+fn failures_without_progress_are_tried_for_ever() {
+    let case = Case::new("");
+    let run =
+        case.start("out", &["--set", "elastic.max_restarts=2", "--set", "training.steps=100000"]);
+    for attempt in 1..=3 {
+        // No step is further than that of the first start.
+        wait_for_step(&case.bench, "out", if attempt == 1 { 3000 } else { 1 });
+        case.wait_for_start("out", attempt);
+        signal(ranks(&case.bench, "out")[1], "KILL");
+    }
+    run.wait().expect(6).says(&[
+        "error: rank 1 was killed by signal 9 (SIGKILL)",
+        "the run was not started again: 2 of 2 restarts (elastic.max_restarts) brought no progress",
+    ]);
+    assert_eq!(case.events("out", "restarted").len(), 2);
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_stopped_rank_is_waited_for_without_end() {
+    let case = Case::new(CHECKPOINTS);
+    case.start("whole", &[]).wait().expect(0);
+    let run = case.start("out", &["--set", "elastic.step_timeout_seconds=4"]);
+    wait_for_step(&case.bench, "out", 120);
+    signal(ranks(&case.bench, "out")[2], "STOP");
+    let done = run.wait().expect(0).says(&["no progress for 4 s", "a step may take 4 s"]);
+    let reason = event(&lines(&done), "restart")["reason"].clone();
+    let reason = reason.as_str().unwrap();
+    assert!(reason.starts_with("rank 2 is stuck in step "), "{reason}");
+    assert!(reason.contains("its process is stopped (SIGSTOP"), "{reason}");
+    assert_eq!(case.losses("out"), case.losses("whole"));
+    // The others have said where they wait.
+    let log = fs::read_to_string(case.bench.path("out/logs/rank-0.log")).unwrap();
+    assert!(log.contains("(most recent call first)") && log.contains("mesh.py"), "{log}");
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_rank_that_was_stopped_for_a_moment_is_killed() {
+    let case = Case::new(CHECKPOINTS);
+    let run = case.start("out", &["--set", "elastic.step_timeout_seconds=20"]);
+    wait_for_step(&case.bench, "out", 120);
+    let rank = ranks(&case.bench, "out")[2];
+    signal(rank, "STOP");
+    std::thread::sleep(Duration::from_secs(2));
+    signal(rank, "CONT");
+    run.wait().expect(0);
+    assert_eq!(case.events("out", "restarted"), [] as [Value; 0]);
+}
+
+#[test]
+fn a_rank_that_spins_or_ignores_sigterm_is_not_found() {
+    // pytorch/pytorch#76287; pytorch/elastic#134; PR pytorch/pytorch#185414
+    let python = crate::python::python();
+    let hooks = [
+        ("def hang(*_):\n    while True:\n        pass\n", "hang (hooks/sitecustomize.py"),
+        (
+            "import time\ndef hang(*_):\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    \
+             time.sleep(10000)\n",
+            "hang (hooks/sitecustomize.py",
+        ),
+    ];
+    for (hook, place) in hooks {
+        let case = Case::new(CHECKPOINTS);
+        let code = format!("import signal\n{hook}signal.signal(signal.SIGUSR2, hang)\n");
+        let run = case.start_with(&python, &code, &["--set", "elastic.step_timeout_seconds=4"]);
+        wait_for_step(&case.bench, "out", 120);
+        signal(ranks(&case.bench, "out")[1], "USR2");
+        let done = run.wait().expect(0);
+        let reason = event(&lines(&done), "restart")["reason"].clone();
+        let reason = reason.as_str().unwrap();
+        assert!(reason.starts_with("rank 1 is stuck in step "), "{reason}");
+        assert!(reason.contains(place) && reason.contains("others wait for it"), "{reason}");
+        let log = fs::read_to_string(case.bench.path("out/logs/rank-1.log")).unwrap();
+        assert!(log.contains("in hang"), "{log}");
+        none_left(&case.bench, "out");
+    }
+}
+
+#[test]
+fn an_exception_is_tried_again_at_the_same_place() {
+    let python = crate::python::python();
+    let case = Case::new(CHECKPOINTS);
+    // Whatever step it comes in, the message has it.
+    let code = "import signal\ndef fail(*_):\n    raise ValueError('a fault of the program')\n\
+                signal.signal(signal.SIGUSR2, fail)\n";
+    let run = case.start_with(&python, code, &["--set", "training.steps=100000"]);
+    for attempt in 1..=3 {
+        case.wait_for_start("out", attempt);
+        wait_for_step(&case.bench, "out", 30 * attempt as usize);
+        signal(ranks(&case.bench, "out")[1], "USR2");
+    }
+    run.wait().expect(6).says(&[
+        "error: rank 1 failed in step ",
+        "ValueError: a fault of the program",
+        "the run was not started again: the program has failed too often: 2 restarts",
+    ]);
+    assert_eq!(case.events("out", "restarted").len(), 2);
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn the_worker_host_is_missing_when_ranks_are_to_be_started_again() {
+    let case = Case::new(CHECKPOINTS);
+    let run = case.start("out", &[]);
+    wait_for_step(&case.bench, "out", 120);
+    let ranks = ranks(&case.bench, "out");
+    let host = processes_of(&case.bench, "out").into_iter().find(|pid| !ranks.contains(pid));
+    signal(host.unwrap(), "KILL");
+    signal(ranks[0], "KILL");
+    let done = run.wait().expect(0);
+    assert_eq!(event(&lines(&done), "end")["final_step"], 600);
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_checkpoint_that_was_damaged_after_it_was_made_ends_a_run() {
+    let case = Case::new(CHECKPOINTS);
+    case.start("whole", &[]).wait().expect(0);
+    let run = case.start("out", &[]);
+    wait_for_step(&case.bench, "out", 320);
+    let ranks = ranks(&case.bench, "out");
+    signal(ranks[0], "STOP");
+    let folder = case.bench.path("out/checkpoints");
+    let mut steps: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    steps.retain(|path| path.join("manifest.json").exists());
+    steps.sort();
+    let newest = steps.last().unwrap();
+    let mut files = fs::read_dir(newest).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.find(|path| path.extension().is_some_and(|e| e == "safetensors")).unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    signal(ranks[1], "KILL");
+    let done = run.wait().expect(0);
+    let newest = newest.file_name().unwrap().to_string_lossy().into_owned();
+    let step: u64 = newest.trim_start_matches("step-").parse().unwrap();
+    done.says(&[&format!("the checkpoint of step {step} cannot be used")]);
+    assert_eq!(case.losses("out"), case.losses("whole"));
+}
+
+#[test]
+fn sigterm_to_a_worker_loses_its_work() {
+    // KempnerInstitute/KempnerForge#177; allenai/olmoearth_pretrain#604
+    let case = Case::new(CHECKPOINTS);
+    let run = case.start("out", &["--set", "training.steps=100000"]);
+    wait_for_step(&case.bench, "out", 130);
+    signal(ranks(&case.bench, "out")[3], "TERM");
+    let done = run.wait().expect(75);
+    let end = event(&lines(&done), "end").clone();
+    let saved = case.events("out", "checkpoint_saved");
+    assert_eq!(saved.last().unwrap()["step"], end["final_step"], "the last step is saved");
+    assert_eq!(case.events("out", "stop_requested")[0]["signal"], "SIGTERM to rank 3");
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_signal_between_two_starts_is_lost() {
+    let case = Case::new("");
+    let more = ["--set", "training.steps=100000", "--set", "elastic.max_restarts=100"];
+    let run = case.start("out", &more);
+    wait_for_step(&case.bench, "out", 20);
+    for rank in ranks(&case.bench, "out") {
+        signal(rank, "KILL");
+    }
+    run.signal("TERM");
+    let done = run.wait();
+    // As it happens to fall: before the next start, in it, or as the failure is being judged.
+    assert!(matches!(done.code, Some(75 | 6)), "{done:?}");
+    none_left(&case.bench, "out");
+}
