@@ -212,7 +212,7 @@ fn a_verdict_as_json() {
         (&serde_json::Value::Null, &"error".into())
     );
     // A sound recipe that is worth a warning is sound.
-    append(&bench, "warned.toml", "\n[elastic]\nmax_restarts = 1\n");
+    append(&bench, "warned.toml", "\n[elastic]\nmax_restarts = 10\n");
     let warned = json(&bench.run(&["recipe", "check", "warned.toml", "--json"]).expect(0));
     assert_eq!((&warned["ok"], &warned["errors"]), (&true.into(), &0.into()));
     assert_eq!(warned["problems"][0]["severity"], "warning");

@@ -7,6 +7,7 @@ use crate::recipe::Recipe;
 use crate::source::Loc;
 use crate::tables::checkpoint::Interval;
 use crate::tables::data::DataSource;
+use crate::tables::elastic::USUAL_RESTARTS;
 use crate::words::Auto;
 
 pub(super) const RULES: &[Rule] = &[
@@ -127,9 +128,10 @@ fn the_batch_survives_lost_slices(r: &Recipe) -> Option<Diagnostic> {
     )
 }
 
+/// Whoever asks for more restarts than there are by default expects to need them.
 fn restarts_have_checkpoints(r: &Recipe) -> Option<Diagnostic> {
     let restarts = &r.elastic.max_restarts;
-    if restarts.at.is_none() || **restarts == 0 || r.checkpoint.is_some() {
+    if **restarts <= USUAL_RESTARTS || r.checkpoint.is_some() {
         return None;
     }
     Some(

@@ -7,6 +7,9 @@ use crate::source::Item;
 use crate::tree::Table;
 use crate::words::Auto;
 
+/// Restarts without progress, by default.
+pub(crate) const USUAL_RESTARTS: u64 = 5;
+
 /// What a run survives, and how it ends when it is told to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Elastic {
@@ -32,7 +35,7 @@ impl Elastic {
         let min_slices = t.integer("min_slices", 1, 1024);
         let min_slices = t.optional(min_slices);
         let max_restarts = t.integer("max_restarts", 0, 1_000_000);
-        let max_restarts = t.or(max_restarts, 5);
+        let max_restarts = t.or(max_restarts, USUAL_RESTARTS);
         let application = t.integer("max_application_restarts", 0, 1_000_000);
         let max_application_restarts = t.or(application, 2);
         let step = t.auto_or_integer("step_timeout_seconds", 1, 86_400);

@@ -450,39 +450,39 @@ fn fewer_workers_after_a_failure_silently_changes_the_global_batch() {
 
 #[test]
 fn restarts_have_checkpoints() {
-    let text = with("elastic", "max_restarts = 3");
+    let text = with("elastic", "max_restarts = 30");
     told(
         &text,
         expect![[r#"
-        warning: `elastic.max_restarts` = 3 without checkpoints: each restart begins at step 1
-          --> r.toml:30:16
-           |
-        30 | max_restarts = 3
-           |                ^ nothing to go on from
-           |
-           = help: add a table [checkpoint]
-    "#]],
+            warning: `elastic.max_restarts` = 30 without checkpoints: each restart begins at step 1
+              --> r.toml:30:16
+               |
+            30 | max_restarts = 30
+               |                ^^ nothing to go on from
+               |
+               = help: add a table [checkpoint]
+        "#]],
     );
     clean(&add(&text, "checkpoint", ""));
     let text = edited(&[("steps = 20", "steps = 0")]);
     told(
-        &add(&text, "elastic", "max_restarts = 3"),
+        &add(&text, "elastic", "max_restarts = 30"),
         expect![[r#"
-        error: `training.steps` must be at least 1, found 0
-          --> r.toml:18:9
-           |
-        18 | steps = 0
-           |         ^ must be at least 1
-           |
-           = help: allowed: 1 to 1000000000
+            error: `training.steps` must be at least 1, found 0
+              --> r.toml:18:9
+               |
+            18 | steps = 0
+               |         ^ must be at least 1
+               |
+               = help: allowed: 1 to 1000000000
 
-        warning: `elastic.max_restarts` = 3 without checkpoints: each restart begins at step 1
-          --> r.toml:30:16
-           |
-        30 | max_restarts = 3
-           |                ^ nothing to go on from
-           |
-           = help: add a table [checkpoint]
-    "#]],
+            warning: `elastic.max_restarts` = 30 without checkpoints: each restart begins at step 1
+              --> r.toml:30:16
+               |
+            30 | max_restarts = 30
+               |                ^^ nothing to go on from
+               |
+               = help: add a table [checkpoint]
+        "#]],
     );
 }

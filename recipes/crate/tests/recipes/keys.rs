@@ -152,15 +152,15 @@ fn a_key_of_a_table_at_the_top() {
 #[test]
 fn a_key_of_a_later_version() {
     check(
-        &with("elastic", "max_restarts = 2"),
+        &with("elastic", "min_slices = 1"),
         expect![[r#"
-            warning: `elastic.max_restarts` = 2 without checkpoints: each restart begins at step 1
-              --> r.toml:30:16
+            error: this version cannot train with `elastic.min_slices` = 1
+              --> r.toml:30:14
                |
-            30 | max_restarts = 2
-               |                ^ nothing to go on from
+            30 | min_slices = 1
+               |              ^ not supported yet
                |
-               = help: add a table [checkpoint]
+               = help: leave min_slices out; `recipe check`, `plan` and `mfu` take it as it is
         "#]],
     );
 }
