@@ -45,6 +45,8 @@ class Job:
     count_collectives: bool = False
     evaluations: dict[int, bytes] = field(default_factory=dict)
     """What to evaluate before a step, by its index; one more than there are steps is behind the last."""
+    stops_evaluations: bool = False
+    """Whether this rank wishes to evaluate no more."""
     weigh: bool = False
     """Whether to find out what evaluations keep in memory."""
     fingerprint: bool = False
@@ -66,6 +68,8 @@ class Outcome:
     """(loss, gradient norm, stop agreed, targets, experts)"""
     evaluations: dict[int, tuple[float, int]] = field(default_factory=dict)
     """(sum of the cross entropy, targets), by the index of the step behind."""
+    evaluation_stops: dict[int, bool] = field(default_factory=dict)
+    """Whether ranks have agreed to evaluate no more."""
     alive: list[int] = field(default_factory=list)
     """Bytes of tensors that the last evaluation has made: at the start of each block, and afterwards."""
     initial: dict = field(default_factory=dict)
@@ -191,8 +195,10 @@ def run_job(job: Job, rank: int, port: int, listen_fd: int | None) -> Outcome:
             blocks = ours.model.model.layers
             weighing = _weighing(blocks, outcome.alive) if job.weigh else contextlib.nullcontext()
             with weighing:
-                handle = ours.evaluate(bytearray(job.evaluations[index]))
-                outcome.evaluations[index] = ours.read_evaluation(handle)
+                stop = job.stops_evaluations
+                handle = ours.evaluate(bytearray(job.evaluations[index]), stop)
+                *sums, outcome.evaluation_stops[index] = ours.read_evaluation(handle)
+                outcome.evaluations[index] = tuple(sums)
                 del handle
         if index == len(job.tokens):
             break

@@ -1,6 +1,7 @@
 """Evaluation: the training loss of the same tokens, and nothing else happens."""
 
 import json
+import math
 import sys
 
 import pytest
@@ -127,6 +128,18 @@ def test_whole_weights_live_for_one_block(pool, mesh, remat):
         ends, block = 4 * 2 * 61 * 64, 4 * 3 * 64 * 512
         assert len(starts) == 4 and all(ends < start < ends + block / 2 for start in starts)
         assert after < 100, "no more than a scalar"
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_the_wish_of_one_rank_to_end_is_known_to_all(pool, mesh):
+    config = configure(mesh, model=FAMILIES["llama3"])
+    batch = global_batches(1)[0]
+    world = max(1, math.prod(mesh.values()))
+    without = train(pool, config, 0, evaluations={0: batch})
+    assert [outcome.evaluation_stops for outcome in without] == [{0: False}] * world
+    wished = train(pool, config, 0, evaluations={0: batch}, stops_evaluations=world - 1)
+    assert [outcome.evaluation_stops for outcome in wished] == [{0: True}] * world
+    assert wished[0].evaluations == without[0].evaluations, "the sums are the same"
 
 
 def test_tokens_are_viewed_and_then_let_go():

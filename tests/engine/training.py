@@ -123,11 +123,13 @@ def train(
     stops: dict[tuple[int, int], bool] | None = None,
     batches: torch.Tensor | None = None,
     evaluations: dict[int, torch.Tensor] | None = None,
+    stops_evaluations: int | None = None,
     **options,
 ) -> list[Outcome]:
     """Train on `batches`, by default `global_batches`, and return the outcome of every rank.
 
-    `stops` holds the wishes to stop by (rank, step), `evaluations` what to evaluate before a step, by its
+    `stops` holds the wishes to stop by (rank, step), `stops_evaluations` which rank wishes to evaluate no
+    more, `evaluations` what to evaluate before a step, by its
     index from 0, in rows of all ranks: [readers * local_batch, SEQUENCE_LENGTH + 1]. `options` are further
     fields of `Job`.
     """
@@ -145,6 +147,7 @@ def train(
             evaluations={step: bytes_of(rows[rank * readers // world]) for step, rows in evaluations.items()},
             learning_rates=[learning_rate] * steps,
             stops=[(stops or {}).get((rank, step), False) for step in range(steps)],
+            stops_evaluations=rank == stops_evaluations,
             **options,
         )
         for rank in range(world)

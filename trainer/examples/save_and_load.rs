@@ -74,7 +74,7 @@ impl Engine for Large {
         Err(Failure::new(FailureClass::Internal, "this engine has no steps"))
     }
 
-    fn evaluate(&mut self, _tokens: Vec<i32>) -> Result<Evaluation, Failure> {
+    fn evaluate(&mut self, _tokens: Vec<i32>, _stop: bool) -> Result<Evaluation, Failure> {
         Err(Failure::new(FailureClass::Internal, "this engine has no model"))
     }
 

@@ -70,6 +70,8 @@ pub struct Evaluation {
     pub cross_entropy: f64,
     /// How many targets there were.
     pub targets: u64,
+    /// Whether some rank wishes to end.
+    pub stop: bool,
 }
 
 /// A part of the state of a run, in the memory of this rank's host.
@@ -108,11 +110,11 @@ pub trait Engine {
 
     /// Computes the cross-entropy of tokens of this rank, shape `[local_batch, sequence_length + 1]`, and waits for
     /// it; changes nothing. A negative value `v` stands for the token `!v`, which is an input and no target, loss
-    /// mask or not. All ranks must call it together.
+    /// mask or not. `stop` is this rank's wish to end, which travels with it. All ranks must call it together.
     ///
     /// # Errors
     /// Whatever the engine or a collective reports.
-    fn evaluate(&mut self, tokens: Vec<i32>) -> Result<Evaluation, Failure>;
+    fn evaluate(&mut self, tokens: Vec<i32>, stop: bool) -> Result<Evaluation, Failure>;
 
     /// Shows `work` the state as it is after the last step that was read; no step may be under way. The parts are the
     /// same ones each time, in the same order.

@@ -80,8 +80,8 @@ struct Launched<P> {
 /// Runs the steps of `plan`: take a batch, start the step, read the result of the step before (or of the same
 /// one where the device has no queue), report it. Before a validation all steps that are under way are read.
 ///
-/// `stop_wanted` is asked before every step; the wish travels with the loss, so all ranks end after the same
-/// step, and without a validation. In the same way a checkpoint that is due for the time is saved after the same step.
+/// `stop_wanted` is asked before every step and every batch of a validation; the wish travels with the loss, so all ranks
+/// end after the same step, and with no more of a validation. In the same way a checkpoint that is due for the time is saved after the same step.
 /// However the loop ends, a save that is under way is waited for.
 ///
 /// # Errors
@@ -159,8 +159,11 @@ fn run_steps<E: Engine>(
             since = (around.now)();
         }
         if validates {
-            validate(engine, step, around).map_err(at)?;
+            wish.stop = validate(engine, step, around).map_err(at)?;
             since = (around.now)();
+            if wish.stop {
+                break;
+            }
         }
     }
     while !launched.is_empty() {
@@ -296,12 +299,13 @@ fn finish<E: Engine>(
 /// How often a validation says that it goes on.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// Runs one pass over the validation data, and reports the loss of the model as it is after `step`.
+/// Runs one pass over the validation data, and reports the loss of the model as it is after `step`; unless some rank is
+/// asked to stop meanwhile, which is then known to all.
 fn validate<E: Engine>(
     engine: &mut E,
     step: u64,
     around: &mut Surroundings<'_>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let start = (around.now)();
     let (mut cross_entropy, mut targets) = (0.0, 0);
     let mut told = None;
@@ -311,7 +315,10 @@ fn validate<E: Engine>(
             told = Some(now);
             (around.report)(RankMessage::Doing { doing: Doing::Validating });
         }
-        let sums = engine.evaluate(batch?)?;
+        let sums = engine.evaluate(batch?, (around.stop_wanted)())?;
+        if sums.stop {
+            return Ok(true);
+        }
         cross_entropy += sums.cross_entropy;
         targets += sums.targets;
     }
@@ -322,7 +329,7 @@ fn validate<E: Engine>(
     let seconds = (around.now)().saturating_sub(start).as_secs_f64();
     let loss = cross_entropy / targets as f64;
     (around.report)(RankMessage::Validation(RankValidation { step, loss, targets, seconds }));
-    Ok(())
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -67,12 +67,12 @@ impl Engine for FakeEngine {
     }
 
     /// One target per token, of which those that are 0 say that there is none, and a 9 is infinitely unlikely.
-    fn evaluate(&mut self, tokens: Vec<i32>) -> Result<Evaluation, Failure> {
+    fn evaluate(&mut self, tokens: Vec<i32>, stop: bool) -> Result<Evaluation, Failure> {
         assert_eq!(self.read, self.started, "a step is still under way");
         self.work(10);
         let targets = tokens.iter().filter(|&&token| token != 0).count() as u64;
         let loss = if tokens.contains(&9) { f64::INFINITY } else { 50.0 - self.started as f64 };
-        Ok(Evaluation { cross_entropy: loss * targets as f64, targets })
+        Ok(Evaluation { cross_entropy: loss * targets as f64, targets, stop })
     }
 
     fn state(&mut self, work: &mut StateWork<'_>) -> Result<(), Failure> {
@@ -311,11 +311,15 @@ fn the_time_of_a_validation_is_not_that_of_a_step() {
 #[test]
 fn a_run_that_is_stopped_is_not_validated_any_more() {
     for (asynchronous, asked_at, last, expected) in [
-        (false, 4, 4, vec![1, 2, -2, 3, 4]),
-        (true, 4, 4, vec![1, 2, -2, 3, 4]),
-        (false, 3, 3, vec![1, 2, -2, 3]),
+        // Before steps 1 and 2, two batches of a validation, and steps 3 and 4.
+        (false, 6, 4, vec![1, 2, -2, 3, 4]),
+        (true, 6, 4, vec![1, 2, -2, 3, 4]),
+        (false, 5, 3, vec![1, 2, -2, 3]),
         // What was wished in step 3 is read together with step 4.
-        (true, 3, 4, vec![1, 2, -2, 3, 4]),
+        (true, 5, 4, vec![1, 2, -2, 3, 4]),
+        // In the middle of a validation: of that nothing is known.
+        (false, 4, 2, vec![1, 2]),
+        (true, 3, 2, vec![1, 2]),
     ] {
         let asked = Cell::new(0);
         let wanted = || {
@@ -324,7 +328,7 @@ fn a_run_that_is_stopped_is_not_validated_any_more() {
         };
         let (result, seen) = train_and_validate(asynchronous, 6, 2, &wanted);
         assert_eq!(result, Ok(Outcome { ending: Ending::Stopped, step: last }));
-        assert_eq!(seen.order, expected, "asked in step {asked_at}");
+        assert_eq!(seen.order, expected, "asked the time {asked_at}");
     }
 }
 

@@ -132,25 +132,28 @@ class Engine:
         self._micro_step.balance(pairs_LE)
         return torch.cat((totals[:4], balancing.summary(pairs_LE, left_out_LE))), targets
 
-    def evaluate(self, tokens: Any) -> tuple[Tensor, Tensor]:
+    def evaluate(self, tokens: Any, stop: bool = False) -> tuple[Tensor, Tensor]:
         """Run the forward pass alone on this rank's part of a batch, and change nothing.
 
         `tokens` is a writable buffer of int32 [local_batch, sequence_length + 1], viewed and not kept, which
-        may be marked (see `models/marks.py`), loss mask or not.
+        may be marked (see `models/marks.py`), loss mask or not. `stop` is this rank's wish to evaluate no
+        more.
         Returns a handle for `read_evaluation`. Raises as `step` does.
         """
         shape_BS = (self._config.local_batch, self._config.sequence_length + 1)
         inputs = self._micro_step.cut(self._on_device(tokens, shape_BS), is_masked=True)
         cross_entropy = self._micro_step.evaluate(inputs)
         world = self._mesh.world
-        return world.all_reduce(cross_entropy), world.all_reduce(count_targets(inputs[1]))
+        sums = torch.cat((cross_entropy.view(1), self._wishes[int(stop), 0, :1]))
+        return world.all_reduce(sums), world.all_reduce(count_targets(inputs[1]))
 
-    def read_evaluation(self, handle: tuple[Tensor, Tensor]) -> tuple[float, int]:
-        """Wait for an evaluation and return (sum of the cross entropy in nats, number of targets), over all
-        ranks and equal on them.
+    def read_evaluation(self, handle: tuple[Tensor, Tensor]) -> tuple[float, int, bool]:
+        """Wait for an evaluation and return (sum of the cross entropy in nats, number of targets, stop
+        agreed), over all ranks and equal on them.
         """
-        cross_entropy, targets = handle
-        return cross_entropy.item(), targets.item()
+        sums, targets = handle
+        cross_entropy, stops = sums.tolist()
+        return cross_entropy, targets.item(), stops > 0
 
     def _on_device(self, tokens: Any, shape: tuple[int, ...]) -> Tensor:
         """A view of a buffer of int32, or a copy where the device has memory of its own."""

@@ -95,15 +95,15 @@ impl Engine for PythonEngine {
         })
     }
 
-    fn evaluate(&mut self, tokens: Vec<i32>) -> Result<Evaluation, Failure> {
+    fn evaluate(&mut self, tokens: Vec<i32>, stop: bool) -> Result<Evaluation, Failure> {
         Python::attach(|py| {
-            let evaluate = || -> PyResult<(f64, u64)> {
+            let evaluate = || -> PyResult<(f64, u64, bool)> {
                 let engine = self.object.bind(py);
-                let handle = engine.call_method1("evaluate", (Tokens::new(tokens),))?;
+                let handle = engine.call_method1("evaluate", (Tokens::new(tokens), stop))?;
                 engine.call_method1("read_evaluation", (handle,))?.extract()
             };
-            let (cross_entropy, targets) = evaluate().map_err(|error| failure(py, &error))?;
-            Ok(Evaluation { cross_entropy, targets })
+            let (cross_entropy, targets, stop) = evaluate().map_err(|error| failure(py, &error))?;
+            Ok(Evaluation { cross_entropy, targets, stop })
         })
     }
 
