@@ -8,12 +8,14 @@
 //! host. A *generation* is one start of all ranks, of as many whole slices as there are; a world cannot change, so a lost or
 //! a returned slice means another generation. There are never two at once: before the next begins, every host of the one
 //! before has said that its ranks are gone, or has been silent for longer than its lease, in which it ends them by itself.
+//! (Processes that the kernel does not let die are waited for no longer than [`Limits::clear`]; their slice is not used.)
 
 mod action;
 mod event;
 mod failure;
 mod restart;
 mod settings;
+pub mod simulator;
 mod state;
 mod stuck;
 mod watch;
@@ -23,7 +25,7 @@ pub use action::{Action, Decision, Reason, Verdict};
 pub use event::{Doing, Event};
 pub use failure::{Class, ExitStatus, Failure, How, cause_of};
 pub use settings::{Backoff, Budgets, Limits, Policy, Quarantine, Settings, StepLimit};
-pub use state::{Advance, State};
+pub use state::{Advance, Stage, State};
 pub use stuck::{Evidence, Suspect, who_is_stuck};
 
 use std::fmt;

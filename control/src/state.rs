@@ -106,6 +106,8 @@ pub struct State {
     settings: Settings,
     phase: Phase,
     hosts: BTreeMap<Seat, Host>,
+    /// No host was heard of last before this: most events need no look at all leases.
+    heard_since: Duration,
     machines: BTreeMap<String, Machine>,
     /// The generation that was started last, and its slices.
     generation: Generation,
@@ -126,6 +128,8 @@ pub struct State {
     after: Option<Failure>,
     /// What hosts have said about their ranks, since they were asked.
     evidence: BTreeMap<Seat, Vec<Evidence>>,
+    /// When it was looked last whether the next generation can begin.
+    gathered: Duration,
     /// When it was said last who is waited for.
     said_absent: Option<Duration>,
     actions: Vec<Action>,
@@ -149,6 +153,27 @@ enum Quarantined {
 /// How often it is said who is waited for.
 const REMINDER: Duration = Duration::from_secs(60);
 
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits for hosts.
+    Waiting,
+    /// It waits before it starts again.
+    BackingOff,
+    /// Ranks are being started.
+    Starting,
+    /// Ranks work.
+    Training,
+    /// Something is wrong, and it is not known yet what.
+    Diagnosing,
+    /// Ranks were asked to stop.
+    Stopping,
+    /// Ranks are being killed.
+    Clearing,
+    /// It has ended.
+    Ended,
+}
+
 /// What came of an event.
 #[derive(Debug)]
 pub struct Advance {
@@ -168,6 +193,7 @@ impl State {
             settings,
             phase: Phase::Gathering { since: now },
             hosts: BTreeMap::new(),
+            heard_since: Duration::ZERO,
             machines: BTreeMap::new(),
             generation,
             world: Vec::new(),
@@ -181,6 +207,7 @@ impl State {
             failures: Vec::new(),
             after: None,
             evidence: BTreeMap::new(),
+            gathered: now,
             said_absent: None,
             actions: Vec::new(),
             reasons: Vec::new(),
@@ -199,13 +226,15 @@ impl State {
         Advance { state: self, actions, reasons }
     }
 
-    /// When to come back with [`Event::Tick`] at the latest; `None` if only an event can change anything.
+    /// When to come back with [`Event::Tick`] at the latest; `None` if only an event can change anything. Where there are
+    /// leases it may be too early, never too late.
     pub fn deadline(&self) -> Option<Duration> {
         let limits = &self.settings.limits;
         let phase = match &self.phase {
             Phase::Gathering { since } => {
                 let gives_up = *since + limits.absence.max(limits.boot);
-                let boot = self.is_first.then_some(*since + limits.boot);
+                let boot = Some(*since + limits.boot);
+                let boot = boot.filter(|at| self.is_first && *at > self.gathered);
                 let reminder = self.said_absent.map(|at| at + REMINDER);
                 [boot, reminder].into_iter().flatten().chain([gives_up]).min()
             }
@@ -222,9 +251,28 @@ impl State {
             }
             Phase::Ended => return None,
         };
-        let lease =
-            limits.lease.and_then(|lease| self.hosts.values().map(|host| host.heard + lease).min());
+        let lease = limits.lease.filter(|_| !self.hosts.is_empty());
+        let lease = lease.map(|lease| self.heard_since + lease);
         phase.into_iter().chain(lease).min()
+    }
+
+    /// What the run does, for people and accounts.
+    pub fn stage(&self) -> Stage {
+        match self.phase {
+            Phase::Gathering { .. } => Stage::Waiting,
+            Phase::BackingOff { .. } => Stage::BackingOff,
+            Phase::Starting { .. } => Stage::Starting,
+            Phase::Training { .. } => Stage::Training,
+            Phase::Settling { .. } | Phase::Diagnosing { .. } => Stage::Diagnosing,
+            Phase::Draining { .. } => Stage::Stopping,
+            Phase::Clearing { .. } => Stage::Clearing,
+            Phase::Ended => Stage::Ended,
+        }
+    }
+
+    /// Whether an agent has a seat: one whose lease is over must join again.
+    pub fn has_host(&self, seat: Seat) -> bool {
+        self.hosts.contains_key(&seat)
     }
 
     /// The number of the generation that was started last.
@@ -329,7 +377,7 @@ impl State {
             }
             Phase::Settling { until } if now >= until || !self.is_held() => {
                 self.kill(now, Then::Judge);
-                self.clear(now, now, Then::Judge);
+                self.clear(now, now + self.settings.limits.clear, Then::Judge);
             }
             Phase::Diagnosing { until }
                 if now >= until || self.members().all(|seat| self.evidence.contains_key(&seat)) =>

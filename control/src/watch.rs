@@ -14,6 +14,10 @@ const RECENT: usize = 31;
 pub(crate) struct Watch {
     /// Durations of the last steps, the newest last.
     recent: VecDeque<Duration>,
+    /// How long the first step took, after which there was none that `recent` could know of.
+    first: Duration,
+    /// Slices of the generation: with fewer each step takes longer.
+    slices: usize,
     /// When there was progress last.
     since: Duration,
     /// The last step of this generation; `None` before its first.
@@ -23,14 +27,19 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins with a generation whose ranks are ready.
-    pub(crate) fn begin(&mut self, now: Duration) {
+    /// Begins with a generation of some slices whose ranks are ready.
+    pub(crate) fn begin(&mut self, now: Duration, slices: usize) {
+        if std::mem::replace(&mut self.slices, slices) != slices {
+            self.recent.clear();
+        }
         (self.since, self.step, self.doing) = (now, None, None);
     }
 
     pub(crate) fn step_done(&mut self, now: Duration, step: u64, took: Duration) {
         // The first of a generation compiles and warms up.
-        if self.step.is_some() {
+        if self.step.is_none() {
+            self.first = took;
+        } else {
             self.recent.push_back(took);
             if self.recent.len() > RECENT {
                 self.recent.pop_front();
@@ -66,8 +75,12 @@ impl Watch {
             StepLimit::Usual { times, least } => {
                 let mut sorted: Vec<Duration> = self.recent.iter().copied().collect();
                 sorted.sort_unstable();
-                let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-                least.max(median * times)
+                let usual = match sorted.get(sorted.len() / 2) {
+                    Some(median) => *median * times,
+                    // Nothing is known but a step that took longer than usual.
+                    None => (self.first * times).min(limits.first_step),
+                };
+                least.max(usual)
             }
         }
     }
@@ -92,10 +105,11 @@ mod tests {
         let limits = Limits::default();
         let mut watch = Watch::default();
         let seconds = Duration::from_secs;
-        watch.begin(seconds(5));
+        watch.begin(seconds(5), 8);
         assert_eq!(watch.limit(&limits), (limits.first_step, "the first step"));
         watch.step_done(seconds(300), 1, seconds(295));
-        assert_eq!(watch.limit(&limits), (seconds(60), "a step"), "the first is not usual");
+        let longest = limits.first_step;
+        assert_eq!(watch.limit(&limits), (longest, "a step"), "the first one is all that is known");
         for step in 2..100 {
             // One in ten is slow.
             let took = if step % 10 == 0 { seconds(500) } else { seconds(8) };
@@ -108,10 +122,41 @@ mod tests {
         watch.doing(seconds(500), Doing::Validating);
         assert_eq!(watch.deadline(&limits), seconds(500) + limits.first_step);
 
-        watch.begin(seconds(600));
+        watch.begin(seconds(600), 8);
         assert_eq!(watch.limit(&limits), (limits.first_step, "the first step"));
         let fixed = Limits { step: StepLimit::Fixed(seconds(7)), ..limits };
         watch.step_done(seconds(601), 50, seconds(1));
         assert_eq!(watch.deadline(&fixed), seconds(608));
+    }
+
+    #[test]
+    fn a_step_may_take_more_than_a_minute_from_the_second_on() {
+        let limits = Limits::default();
+        let seconds = Duration::from_secs;
+        let mut watch = Watch::default();
+        watch.begin(seconds(0), 1);
+        watch.step_done(seconds(90), 1, seconds(90));
+        assert_eq!(watch.limit(&limits), (seconds(900), "a step"));
+        watch.step_done(seconds(92), 2, seconds(2));
+        assert_eq!(watch.limit(&limits), (seconds(60), "a step"));
+    }
+
+    #[test]
+    fn what_is_usual_on_all_slices_is_not_on_one() {
+        let limits = Limits::default();
+        let seconds = Duration::from_secs;
+        let mut watch = Watch::default();
+        watch.begin(seconds(0), 16);
+        for step in 1..50 {
+            watch.step_done(seconds(10 * step), step, seconds(10));
+        }
+        watch.begin(seconds(500), 1);
+        watch.step_done(seconds(660), 50, seconds(160));
+        assert_eq!(watch.limit(&limits), (seconds(1600), "a step"));
+        // The same number again: what was usual is so still.
+        watch.step_done(seconds(820), 51, seconds(160));
+        watch.begin(seconds(900), 1);
+        watch.step_done(seconds(901), 52, seconds(1));
+        assert_eq!(watch.limit(&limits), (seconds(1600), "a step"));
     }
 }

@@ -7,6 +7,7 @@ use titan_parallelism::Convention;
 
 use crate::checkpoint_command::args::{ExportArgs, ImportWeightsArgs, PinArgs, PruneArgs};
 use crate::exit;
+use crate::simulate_command::args::SimulateArgs;
 use crate::train::Policy;
 
 const ABOUT: &str = "Train large models on TPUs with PyTorch, from one TOML recipe.";
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Turn a measured throughput into model FLOPs utilisation.
     Mfu(MfuArgs),
+    /// Say how much of the time a run would make progress on machines that fail.
+    Simulate(SimulateArgs),
     /// List, show, check, compare and import recipes.
     #[command(subcommand)]
     Recipe(RecipeCommand),

@@ -15,6 +15,7 @@ mod recipe_command;
 mod reckon;
 mod setup;
 mod setup_command;
+mod simulate_command;
 mod train;
 mod words;
 
@@ -46,6 +47,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Train(args) => train::command(&args),
         Command::Plan(args) => reckon::plan(&args),
         Command::Mfu(args) => reckon::mfu(&args),
+        Command::Simulate(args) => simulate_command::run(&args),
         Command::Recipe(command) => recipe_command::run(&command),
         Command::Data(command) => data_command::run(&command),
         Command::Checkpoint(command) => checkpoint_command::run(&command),

@@ -15,5 +15,6 @@ mod python;
 mod recipes;
 mod restarts;
 mod run_directory;
+mod simulate;
 mod support;
 mod train;

@@ -17,10 +17,14 @@ impl State {
             self.world.len()
         );
         self.say(Decision::Grow, text);
-        self.drain(now, Drain::Regroup, self.settings.limits.drain);
+        // Nobody is in a hurry: the step under way and the save may take as long as they may at any time.
+        let limits = &self.settings.limits;
+        let grace = limits.drain.max(self.watch.limit(limits).0 + limits.save);
+        self.drain(now, Drain::Regroup, grace);
     }
 
     pub(super) fn gather(&mut self, now: Duration, since: Duration) {
+        self.gathered = now;
         if let Some(by) = self.stop.clone() {
             self.end(Verdict::Stopped { by, killed: false });
             return;
@@ -90,7 +94,7 @@ impl State {
         }
         self.failures.clear();
         self.evidence.clear();
-        self.watch.begin(now);
+        self.watch.begin(now, count);
         if count < wanted && (self.is_first || count < before) {
             let text =
                 format!("{count} of {wanted} slices can be used: the run goes on with these");
@@ -108,7 +112,7 @@ impl State {
     pub(super) fn all_ready(&mut self, now: Duration) {
         let is_ready = |seat: Seat| self.hosts.get(&seat).is_some_and(|host| host.is_ready);
         if matches!(self.phase, Phase::Starting { .. }) && self.members().all(is_ready) {
-            self.watch.begin(now);
+            self.watch.begin(now, self.world.len());
             self.phase = Phase::Training { began: now };
         }
     }

@@ -1,6 +1,5 @@
 //! Who is there, and who is not to be used.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Busy, Drain, Host, Phase, Quarantined, State, Then};
@@ -60,6 +59,7 @@ impl State {
             is_leaving: false,
         };
         self.hosts.insert(seat, host);
+        self.heard_since = self.heard_since.min(now);
         if holds > 0 {
             // It was cut off for longer than its lease.
             self.actions.push(Action::Kill { generation: holds });
@@ -74,12 +74,24 @@ impl State {
 
     pub(super) fn end_leases(&mut self, now: Duration) {
         let Some(lease) = self.settings.limits.lease else { return };
+        if now < self.heard_since + lease {
+            return;
+        }
         let is_over = |host: &Host| now >= host.heard + lease;
         let lost: Vec<Seat> =
             self.hosts.iter().filter(|(_, host)| is_over(host)).map(|(seat, _)| *seat).collect();
         for seat in lost {
             let text = format!("not heard of for {:.1} s", lease.as_secs_f64());
             self.lose(now, seat, text);
+        }
+        self.heard_since = self.hosts.values().map(|host| host.heard).min().unwrap_or(now);
+    }
+
+    /// Says when a host was heard of last, be it in the future: the simulator keeps beats by the million to itself.
+    pub(crate) fn set_heard(&mut self, seat: Seat, at: Duration) {
+        if let Some(host) = self.hosts.get_mut(&seat) {
+            host.heard = at;
+            self.heard_since = self.heard_since.min(at);
         }
     }
 
@@ -134,18 +146,24 @@ impl State {
 
     /// Slices all of whose hosts are there, free and to be used.
     pub(super) fn whole_slices(&self, busy: Busy, quarantined: Quarantined) -> Vec<u32> {
-        let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+        let hosts = self.settings.hosts_per_slice;
+        let some_are_not = quarantined == Quarantined::Excluded
+            && self.machines.values().any(|machine| machine.quarantined_until.is_some());
+        // Hosts are in the order of their slices.
+        let (mut whole, mut slice, mut count) = (Vec::new(), None, 0);
         for (seat, host) in &self.hosts {
             let is_free =
                 host.holds == 0 || (busy == Busy::Included && host.holds == self.generation);
-            let is_usable =
-                quarantined == Quarantined::Included || !self.is_quarantined(&host.machine);
-            if is_free && is_usable && !host.is_leaving {
-                *counts.entry(seat.slice).or_default() += 1;
+            let is_usable = !some_are_not || !self.is_quarantined(&host.machine);
+            if slice.replace(seat.slice) != Some(seat.slice) {
+                count = 0;
+            }
+            count += u32::from(is_free && is_usable && !host.is_leaving);
+            if count == hosts && whole.last() != Some(&seat.slice) {
+                whole.push(seat.slice);
             }
         }
-        let hosts = self.settings.hosts_per_slice;
-        counts.into_iter().filter(|(_, count)| *count == hosts).map(|(slice, _)| slice).collect()
+        whole
     }
 
     /// The number of slices that a run which is smaller than it should be could have.
@@ -154,11 +172,11 @@ impl State {
         if self.settings.policy != Policy::Shrink || now >= self.settings.slices {
             return None;
         }
-        larger(
-            &self.settings,
-            now,
-            self.whole_slices(Busy::Included, Quarantined::Excluded).len() as u32,
-        )
+        // Most of the time there are not even as many hosts.
+        let most = self.hosts.len() as u32 / self.settings.hosts_per_slice;
+        larger(&self.settings, now, most)?;
+        let whole = self.whole_slices(Busy::Included, Quarantined::Excluded);
+        larger(&self.settings, now, whole.len() as u32)
     }
 
     pub(super) fn is_quarantined(&self, machine: &str) -> bool {

@@ -503,3 +503,48 @@ fn a_machine_on_which_failures_begin_is_done_without() {
     run.on(&Event::Joined { seat: seat(0), machine: "machine-0".into(), incarnation: 2, holds: 0 });
     assert_eq!(run.said(Decision::Quarantine).len(), 1);
 }
+
+#[test]
+fn after_a_failure_that_settles_the_next_start_waits_for_ranks_that_are_still_there() {
+    let mut run = Run::training(4, Policy::Shrink);
+    run.at(5.0).fail(0, lost_peer());
+    // The ranks of two hosts have ended by themselves.
+    assert_eq!(run.cleared(&[0, 1]), []);
+    assert_eq!(run.at(5.7).on(&Event::Tick), [Action::Kill { generation: 1 }]);
+    assert_eq!(run.cleared(&[2]), []);
+    assert_eq!(run.cleared(&[3]), [start(2, &[0, 1, 2, 3])]);
+}
+
+#[test]
+fn a_run_that_waits_for_its_first_hosts_is_not_woken_for_ever() {
+    for policy in [Policy::Wait, Policy::Shrink] {
+        let mut run = Run::new(settings(2, policy));
+        let mut wakes = 0;
+        loop {
+            let at = run.state().deadline().unwrap();
+            assert!(at > seconds(run.now) || run.now == 0.0, "woken at {at:?}, at {} s", run.now);
+            wakes += 1;
+            if matches!(run.at(at.as_secs_f64()).on(&Event::Tick)[..], [Action::End(_)]) {
+                break;
+            }
+        }
+        assert!(wakes < 100, "{wakes}");
+    }
+}
+
+#[test]
+fn a_run_that_grows_has_time_for_the_step_under_way() {
+    let mut run = Run::training(2, Policy::Shrink);
+    run.at(2.0).kill(1);
+    run.cleared(&[0]);
+    run.at(7.0).on(&Event::Tick);
+    assert_eq!(run.state().slices(), [0]);
+    run.ready();
+    let generation = run.generation();
+    run.cleared(&[1]);
+    run.at(40.0).step(2);
+    // A step takes longer than the grace of 30 seconds.
+    assert_eq!(run.at(67.0).on(&Event::Tick), [Action::Stop { generation }]);
+    assert_eq!(run.at(107.0).on(&Event::Tick), []);
+    assert_eq!(run.finished(&[0], false), [start(3, &[0, 1])]);
+}

@@ -25,7 +25,7 @@ use crate::words;
 
 /// Seconds between two failures of a run on one chip: 1.5 million chips are said to fail every 5 minutes
 /// (arXiv 2604.21428).
-const CHIP_MTBF_SECONDS: f64 = 1.5e6 * 300.0;
+pub(crate) const CHIP_MTBF_SECONDS: f64 = 1.5e6 * 300.0;
 
 /// Settings that say what the tensors of a checkpoint are: by name, or by the beginning of one.
 const IDENTITY: [&str; 2] = ["model.", "optimizer.name"];

@@ -137,6 +137,31 @@ pub(crate) fn batch_step(recipe: &Recipe, mesh: &Mesh) -> u64 {
     *recipe.training.local_batch * mesh.data_parallel()
 }
 
+/// Sequences that the devices of one slice work through in one micro-step.
+pub(crate) fn per_slice(recipe: &Recipe, mesh: &Mesh) -> u64 {
+    batch_step(recipe, mesh) / *recipe.hardware.slices
+}
+
+/// Numbers of slices that the global batch can be spread over, ascending.
+pub(crate) fn slices_for_the_batch(recipe: &Recipe) -> Option<Vec<u64>> {
+    let mesh = mesh(recipe)?;
+    let per_slice = per_slice(recipe, &mesh);
+    let global = recipe.training.global_batch.fixed().unwrap_or(batch_step(recipe, &mesh));
+    let divides = |n: &u64| global.is_multiple_of(per_slice * n);
+    Some((1..=*recipe.hardware.slices).filter(divides).collect())
+}
+
+/// Numbers of slices that a recipe which passed all rules can go on with, ascending: at least `elastic.min_slices`, and
+/// such that the global batch stays the same. The last one is all of them.
+pub fn usable_slices(recipe: &Recipe) -> Vec<u64> {
+    let slices = *recipe.hardware.slices;
+    let least = recipe.elastic.min_slices.as_ref().map_or(slices, |least| **least);
+    let mut usable = slices_for_the_batch(recipe).unwrap_or_default();
+    usable.retain(|n| *n >= least && *n < slices);
+    usable.push(slices);
+    usable
+}
+
 /// The layout of a recipe that passed all rules.
 pub(crate) fn layout(recipe: &Recipe) -> Option<Layout> {
     let mesh = mesh(recipe)?;

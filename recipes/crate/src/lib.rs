@@ -41,7 +41,7 @@ pub mod workload;
 pub use accelerators::{Accelerator, Topology, Tpu};
 pub use diagnostic::{Diagnostic, Severity};
 pub use files::{Disk, Files, Unusable};
-pub use layout::Layout;
+pub use layout::{Layout, usable_slices};
 pub use location::{Location, Url};
 pub use origin::Origin;
 pub use purpose::Purpose;

@@ -2,7 +2,7 @@
 
 use super::{Rule, WORLD, either, nearest_values};
 use crate::diagnostic::Diagnostic;
-use crate::layout::mesh;
+use crate::layout::{mesh, per_slice, slices_for_the_batch};
 use crate::recipe::Recipe;
 use crate::source::Loc;
 use crate::tables::checkpoint::Interval;
@@ -103,16 +103,14 @@ fn min_slices_are_there(r: &Recipe) -> Option<Diagnostic> {
 
 /// When slices are lost the global batch stays the same and accumulation rises, which takes a batch that divides.
 fn the_batch_survives_lost_slices(r: &Recipe) -> Option<Diagnostic> {
-    let (least, slices) = (r.elastic.min_slices.as_ref()?, *r.hardware.slices);
+    let least = r.elastic.min_slices.as_ref()?;
     let Auto::Fixed(global) = *r.training.global_batch else { return None };
-    let mesh = mesh(r)?;
-    let per_slice = *r.training.local_batch * mesh.data_parallel() / slices;
-    let survives = |n: u64| global.is_multiple_of(per_slice * n);
-    if survives(**least) {
+    let per_slice = per_slice(r, &mesh(r)?);
+    let mut near = slices_for_the_batch(r)?;
+    // More than there are is a matter of another rule.
+    if near.contains(least) || **least > *r.hardware.slices {
         return None;
     }
-    let all = (1..=slices).filter(|n| survives(*n));
-    let mut near: Vec<u64> = all.collect();
     near.sort_by_key(|n| n.abs_diff(**least));
     near.truncate(3);
     near.sort_unstable();
