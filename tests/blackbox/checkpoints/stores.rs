@@ -360,7 +360,9 @@ fn a_store_that_hangs_holds_a_run_forever() {
     for signals in [0, 2] {
         let fake = Fake::start();
         let stored = Stored::of(&fake, "interval_steps = 5\ntimeout_seconds = 3");
-        let more = ["--set", "training.steps=100000", "--set", "elastic.grace_seconds=3"];
+        let settings =
+            ["training.steps=100000", "elastic.grace_seconds=3", "elastic.max_restarts=0"];
+        let more = settings.map(|setting| ["--set", setting]).concat();
         let run = stored.start("out", &more);
         wait_until(LIMIT, || fake.get("runs/a/step-00000005/manifest.json"));
         fake.fault(On::Put, Fault::Slow(Duration::from_secs(300)), 100_000);
@@ -376,6 +378,24 @@ fn a_store_that_hangs_holds_a_run_forever() {
             assert!(done.stderr.contains("checkpoint.timeout_seconds"), "{}", done.stderr);
         }
     }
+}
+
+#[test]
+fn a_store_that_is_away_for_a_while_ends_a_run() {
+    let fake = Fake::start();
+    let stored = Stored::of(&fake, "interval_steps = 50\ntimeout_seconds = 3");
+    let run = stored.start("out", &["--set", "training.steps=400"]);
+    wait_until(LIMIT, || fake.get("runs/a/step-00000050/manifest.json"));
+    fake.fault(On::Put, Fault::Slow(Duration::from_secs(300)), 100_000);
+    let ledger = stored.saved.path("out/ledger.jsonl");
+    let has_failed =
+        || std::fs::read_to_string(&ledger).is_ok_and(|text| text.contains("\"restart\""));
+    wait_until(LIMIT, || has_failed().then_some(()));
+    fake.heal();
+    let done =
+        run.wait().expect(0).says(&["was not written to gs://bucket/runs/a within 3 seconds"]);
+    assert_eq!(events(&done, "restart").len(), 1);
+    assert!(fake.get("runs/a/step-00000400/manifest.json").is_some());
 }
 
 #[test]
