@@ -1,8 +1,10 @@
 //! Ranks that die, stop or hang, in a run that goes on.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -300,4 +302,57 @@ fn a_signal_between_two_starts_is_lost() {
     // As it happens to fall: before the next start, in it, or as the failure is being judged.
     assert!(matches!(done.code, Some(75 | 6)), "{done:?}");
     none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_signal_in_a_validation_is_not_looked_at() {
+    // goodfire-ai/spd#677
+    let validation = "\n[validation]\ninterval_steps = 1\nsources = [{ path = \"data.txt\" }]\n";
+    let case = Case::new(&format!("{CHECKPOINTS}{validation}"));
+    let run = case.start("out", &["--set", "training.steps=100000"]);
+    wait_for_step(&case.bench, "out", 3);
+    run.signal("TERM");
+    let asked = Instant::now();
+    let done = run.wait().expect(75);
+    assert!(asked.elapsed() < Duration::from_secs(20), "took {:?}", asked.elapsed());
+    let end = event(&lines(&done), "end").clone();
+    let saved = case.events("out", "checkpoint_saved");
+    assert_eq!(saved.last().unwrap()["step"], end["final_step"], "the last step is saved");
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_notice_of_preemption_is_not_seen() {
+    let case = Case::new(CHECKPOINTS);
+    let stopped = |run: Running, word: &str| {
+        let done = run.wait().expect(75).says(&[&format!("notice: {word}: ending after the step")]);
+        assert!(done.stdout.contains("\"exit_code\":75"), "{}", done.stdout);
+    };
+    let endless = ["--set", "training.steps=100000", "--set"];
+    let run = case.start("a", &[&endless[..], &["elastic.preemption_notice=gone"]].concat());
+    wait_for_step(&case.bench, "a", 20);
+    case.bench.write("gone", "maintenance at noon\nand more");
+    stopped(run, "maintenance at noon");
+
+    // A page that has no news for three times.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/instance/preempted", server.local_addr().unwrap());
+    let answers = std::thread::spawn(move || {
+        for text in ["", "NONE", "FALSE\n", "TRUE"] {
+            let (mut stream, _) = server.accept().unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).to_lowercase();
+            assert!(request.contains("metadata-flavor: google"), "{request}");
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                text.len()
+            );
+            stream.write_all(format!("{head}{text}").as_bytes()).unwrap();
+        }
+    });
+    let setting = format!("elastic.preemption_notice={address}");
+    let run = case.start("b", &[&endless[..], &[&setting]].concat());
+    stopped(run, "TRUE");
+    answers.join().unwrap();
 }

@@ -22,6 +22,8 @@ pub(crate) enum Event {
     Evidence(Generation, Vec<Evidence>),
     /// The user or the system wants the run to end.
     Signal(&'static str),
+    /// The machine will be gone soon: what was said.
+    Notice(String),
     /// Time has passed.
     Deadline,
 }

@@ -7,6 +7,7 @@ mod facts;
 mod history;
 mod keeper;
 pub(crate) mod keeping;
+mod notice;
 mod progress;
 mod ranks;
 mod recorder;

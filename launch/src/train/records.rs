@@ -115,6 +115,16 @@ impl Session<'_, '_> {
                 let by = (*signal).to_owned();
                 self.recorder.event(&ledger::Event::StopRequested { signal: by })?;
             }
+            Event::Notice(word) => {
+                let signal = format!("notice: {word}");
+                let text = if self.has_unsaved_steps() {
+                    "ending after the step under way"
+                } else {
+                    "ending now"
+                };
+                console.block(format!("{signal}: {text}"));
+                self.recorder.event(&ledger::Event::StopRequested { signal })?;
+            }
             Event::Rank(_, rank, RankMessage::StopAsked { signal }) => {
                 let signal = format!("{signal} to rank {rank}");
                 console.block(format!("{signal}: ending after the step under way"));

@@ -17,7 +17,7 @@ use super::resume::Decision;
 use super::run_dir::{RunDir, host_name};
 use super::session::Session;
 use super::shell::{WorkerSettings, Workers, log_path};
-use super::{Data, Reached, signals};
+use super::{Data, Reached, notice, signals};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -113,6 +113,12 @@ impl Run<'_> {
         signals::forward(sender.clone()).map_err(|error| {
             Failure::io(Exit::WorkersFailed, "cannot watch for signals", &error)
         })?;
+        if let Some(notice) = &self.recipe.elastic.preemption_notice {
+            let here = std::env::current_dir().unwrap_or_default();
+            notice::watch(notice, &here, sender.clone()).map_err(|error| {
+                Failure::io(Exit::WorkersFailed, "cannot watch for a notice", &error)
+            })?;
+        }
         self.console.spin("importing torch");
         let workers = Workers::start(self.worker_settings(), sender.clone()).map_err(|error| {
             Failure::io(Exit::WorkersFailed, "cannot start the worker host", &error)

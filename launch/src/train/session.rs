@@ -201,6 +201,10 @@ impl Session<'_, '_> {
             Event::Signal(signal) => {
                 told.push(titan_control::Event::StopRequested { by: (*signal).to_owned() });
             }
+            Event::Notice(word) => {
+                let by = format!("notice: {word}");
+                told.push(titan_control::Event::StopRequested { by });
+            }
             Event::Evidence(generation, ranks) => told.push(titan_control::Event::Evidence {
                 seat: Seat::ONLY,
                 generation: *generation,

@@ -25,6 +25,9 @@ pub struct Elastic {
     pub step_timeout_seconds: Item<Auto<u64>>,
     /// Seconds until all ranks are ready, and from there until the first step is done; `auto` is half an hour.
     pub start_timeout_seconds: Item<Auto<u64>>,
+    /// A file that appears, or a page (`http://`) that says something, when the machine will be gone soon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption_notice: Option<Item<String>>,
     /// Seconds that workers have to finish their step after SIGINT or SIGTERM; then they are killed.
     pub grace_seconds: Item<u64>,
 }
@@ -42,6 +45,8 @@ impl Elastic {
         let step_timeout_seconds = t.or(step, Auto::Auto);
         let start = t.auto_or_integer("start_timeout_seconds", 1, 86_400);
         let start_timeout_seconds = t.or(start, Auto::Auto);
+        let preemption_notice = t.text("preemption_notice");
+        let preemption_notice = t.optional(preemption_notice);
         let grace_seconds = t.integer("grace_seconds", 1, 3600);
         let grace_seconds = t.or(grace_seconds, 30);
         t.finish();
@@ -51,6 +56,7 @@ impl Elastic {
             max_application_restarts,
             step_timeout_seconds,
             start_timeout_seconds,
+            preemption_notice,
             grace_seconds,
         }
     }
