@@ -66,6 +66,7 @@ enum Phase {
     /// There was no progress, and hosts were asked why.
     Diagnosing {
         until: Duration,
+        began: Duration,
     },
     /// Ranks were asked to stop.
     Draining {
@@ -241,7 +242,7 @@ impl State {
             Phase::BackingOff { until }
             | Phase::Starting { until }
             | Phase::Settling { until }
-            | Phase::Diagnosing { until }
+            | Phase::Diagnosing { until, .. }
             | Phase::Draining { until, .. }
             | Phase::Clearing { until, .. } => Some(*until),
             Phase::Training { began } => {
@@ -322,6 +323,7 @@ impl State {
                     self.watch.step_done(now, *step, *took);
                     self.furthest = self.furthest.max(*step);
                     self.has_trained = true;
+                    self.go_on();
                 }
             }
             Event::Doing { generation, doing } => {
@@ -379,7 +381,7 @@ impl State {
                 self.kill(now, Then::Judge);
                 self.clear(now, now + self.settings.limits.clear, Then::Judge);
             }
-            Phase::Diagnosing { until }
+            Phase::Diagnosing { until, .. }
                 if now >= until || self.members().all(|seat| self.evidence.contains_key(&seat)) =>
             {
                 self.name_the_stuck(now);

@@ -438,6 +438,18 @@ fn a_stuck_rank_is_named_and_the_run_started_again() {
 }
 
 #[test]
+fn ranks_that_go_on_while_they_are_asked_have_only_been_slow() {
+    let mut run = Run::training(2, Policy::Wait);
+    // The first step is all that is known of how long one takes.
+    assert_eq!(run.at(60.0).on(&Event::Tick), [Action::Diagnose { generation: 1 }]);
+    run.step(2);
+    assert_eq!(run.at(63.0).on(&Event::Tick), []);
+    let ranks = Vec::new();
+    assert_eq!(run.on(&Event::Evidence { seat: seat(0), generation: 1, ranks }), []);
+    assert_eq!(run.at(120.0).on(&Event::Tick), [Action::Diagnose { generation: 1 }]);
+}
+
+#[test]
 fn ranks_that_are_not_ready_in_time_are_started_again() {
     let mut run = Run::new(settings(2, Policy::Wait));
     run.join(0, 1);

@@ -35,8 +35,18 @@ impl State {
         );
         self.say(Decision::Diagnose, text);
         self.evidence.clear();
-        self.phase = Phase::Diagnosing { until: now + self.settings.limits.evidence };
+        let began = if let Phase::Training { began } = self.phase { began } else { now };
+        let until = now + self.settings.limits.evidence;
+        self.phase = Phase::Diagnosing { until, began };
         self.actions.push(Action::Diagnose { generation: self.generation });
+    }
+
+    /// There is progress after all: ranks were slow, or word of them was.
+    pub(super) fn go_on(&mut self) {
+        if let Phase::Diagnosing { began, .. } = self.phase {
+            self.say(Decision::Diagnose, "there is progress again");
+            self.phase = Phase::Training { began };
+        }
     }
 
     pub(super) fn name_the_stuck(&mut self, now: Duration) {

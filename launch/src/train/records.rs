@@ -173,6 +173,9 @@ impl Session<'_, '_> {
         let is_first = record.step == self.run.spec.steps_done() + 1;
         if is_first {
             self.first_step_done()?;
+        } else if self.noticed.is_empty() {
+            // Ranks that were taken for stuck have gone on.
+            self.interrupted = None;
         }
         console.json(record);
         console.bar(steps, record.step, self.progress.live(record));
