@@ -356,3 +356,43 @@ fn a_notice_of_preemption_is_not_seen() {
     stopped(run, "TRUE");
     answers.join().unwrap();
 }
+
+#[test]
+fn what_a_rank_has_started_outlives_it_or_the_launcher() {
+    // vllm-project/vllm#55510; GaTech-RL2/EgoVerse#682
+    let python = crate::python::python();
+    let case = Case::new(CHECKPOINTS);
+    let code = "import signal, subprocess\ndef work(*_):\n    for _ in range(2):\n        \
+                subprocess.Popen(['sleep', '1000'])\nsignal.signal(signal.SIGUSR2, work)\n";
+    let run = case.start_with(&python, code, &["--set", "training.steps=100000"]);
+    let start_children = |attempt: u64| {
+        case.wait_for_start("out", attempt);
+        let ranks = ranks(&case.bench, "out");
+        for rank in &ranks {
+            signal(*rank, "USR2");
+        }
+        // The worker host is one, too.
+        wait_until(SOON, || {
+            (processes_of(&case.bench, "out").len() == 1 + ranks.len() * 3).then_some(())
+        });
+        ranks
+    };
+    let before = start_children(1);
+    signal(before[1], "KILL");
+    case.wait_for_start("out", 2);
+    wait_until(SOON, || (processes_of(&case.bench, "out").len() == 5).then_some(()));
+
+    let ranks = start_children(2);
+    signal(ranks[2], "STOP");
+    run.signal("KILL");
+    run.wait();
+    none_left(&case.bench, "out");
+    // The lock and the checkpoints are free at once.
+    let again = case.start("out", &["--set", "training.steps=100000"]);
+    wait_until(SOON, || {
+        let ledger = fs::read_to_string(case.bench.path("out/ledger.jsonl")).unwrap();
+        ledger.contains("\"attempt\":3").then_some(())
+    });
+    again.signal("TERM");
+    again.wait().expect(75);
+}

@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open,
     set_child_subreaper, waitid,
@@ -391,14 +392,19 @@ fn wait_for(
 ) -> io::Result<()> {
     let handle = pidfd_open(pid, PidfdFlags::empty())?;
     spawn_thread("titan-wait".to_owned(), move || {
+        let wait = |options| waitid(WaitId::PidFd(handle.as_fd()), options);
+        let unreaped = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(wait(unreaped), Err(Errno::INTR)) {}
+        // What it has started ends with it. As long as nobody has taken note of its end, no other process has its number.
+        let _ = kill_process_group(pid, Signal::KILL);
         let status = loop {
-            match waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED) {
+            match wait(WaitIdOptions::EXITED) {
                 Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => break ExitStatus::Code(code),
                     (None, Some(signal)) => break ExitStatus::Signal(signal),
                     (None, None) => {}
                 },
-                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) | Err(Errno::INTR) => {}
                 // Not our child any more: someone else has waited for it.
                 Err(_) => break ExitStatus::Code(-1),
             }

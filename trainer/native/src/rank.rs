@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Signal, kill_process_group, set_parent_process_death_signal};
 use titan_checkpoint::hugging_face::{Folder, is_weight};
 use titan_checkpoint::{Checkpoint, Wanted, restore};
 use titan_datasets::{Loader, Prefetcher, Validation};
@@ -207,7 +207,8 @@ fn lost(error: &io::Error) -> Failure {
 }
 
 /// Reads the launcher's orders on a thread of their own. A closed channel means that the launcher is gone: then
-/// this process and all it has started are killed at once, even in the middle of a collective.
+/// this process and all it has started are killed at once, even in the middle of a collective. (The kernel would kill this
+/// process alone. It wakes it instead, should it be stopped, so that this thread can do its work.)
 fn follow_orders(mut lines: Lines) -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
@@ -218,5 +219,6 @@ fn follow_orders(mut lines: Lines) -> io::Result<Arc<AtomicBool>> {
         complain("the launcher is gone");
         let _ = kill_process_group(rustix::process::getpid(), Signal::KILL);
     })?;
+    set_parent_process_death_signal(Some(Signal::CONT))?;
     Ok(stop)
 }
