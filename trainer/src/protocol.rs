@@ -74,6 +74,8 @@ pub enum HostMessage {
     },
     /// An order could not be carried out.
     Failed {
+        /// Which start of all ranks it was for; 0 if that is not known.
+        generation: u64,
         /// Why.
         message: String,
     },

@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What pages say that have no news.
 const NO_NEWS: [&str; 3] = ["", "NONE", "FALSE"];
 
+/// Bytes of a page that are looked at, about.
+const LONGEST: usize = 4096;
+
 /// Longer ones are cut.
 const SHOWN: usize = 80;
 
@@ -74,9 +77,22 @@ async fn on_page(client: &reqwest::Client, url: &reqwest::Url) -> Option<String>
     // Google's metadata server wants to know that it is meant.
     let request = client.get(url.clone()).header("Metadata-Flavor", "Google");
     let answer = request.send().await.ok()?.error_for_status().ok()?;
-    let text = answer.text().await.ok()?;
+    let text = beginning(answer).await?;
     let word = text.trim();
-    (!NO_NEWS.contains(&word)).then(|| shortened(word))
+    let is_news = !NO_NEWS.iter().any(|known| known.eq_ignore_ascii_case(word));
+    is_news.then(|| shortened(word))
+}
+
+/// The beginning of a page: whoever answers may have much to say.
+async fn beginning(mut answer: reqwest::Response) -> Option<String> {
+    let mut text = Vec::new();
+    while text.len() < LONGEST {
+        match answer.chunk().await.ok()? {
+            Some(more) => text.extend_from_slice(&more[..more.len().min(LONGEST)]),
+            None => break,
+        }
+    }
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn shortened(text: &str) -> String {

@@ -92,7 +92,9 @@ impl Ranks {
             {
                 self.spawned(*rank as usize)
             }
-            Input::Host(HostMessage::Failed { message }) => {
+            Input::Host(HostMessage::Failed { generation, message })
+                if [0, self.generation].contains(generation) =>
+            {
                 self.not_started(Class::Infrastructure, message.clone())
             }
             Input::Host(_) => Vec::new(),

@@ -142,3 +142,14 @@ fn a_signal_to_a_rank_is_a_wish_to_stop() {
     let told = say(&mut running(2), 1, &asked);
     assert_eq!(told, [Output::Tell(Event::StopRequested { by })]);
 }
+
+#[test]
+fn a_rank_of_the_start_before_that_could_not_be_forked_is_no_failure_of_this_one() {
+    let failed = |generation| HostMessage::Failed { generation, message: "no".to_owned() };
+    let mut ranks = Ranks::new(3, 1);
+    assert_eq!(ranks.on(at(0.0), &Input::Host(&failed(2))), []);
+    for generation in [0, 3] {
+        let told = Ranks::new(3, 1).on(at(0.0), &Input::Host(&failed(generation)));
+        assert!(matches!(told[..], [Output::Tell(Event::Failed { .. })]), "{told:?}");
+    }
+}

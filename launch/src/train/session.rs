@@ -66,6 +66,8 @@ pub(super) struct Session<'a, 'r> {
     /// Why a save did not become a checkpoint.
     pub(super) not_committed: Option<Failure>,
     pub(super) interrupted: Option<Interrupted>,
+    /// Worker hosts that were started in place of one that was killed before it was ready.
+    revived: u64,
 }
 
 impl<'a, 'r> Session<'a, 'r> {
@@ -104,6 +106,7 @@ impl<'a, 'r> Session<'a, 'r> {
             reports: BTreeMap::new(),
             not_committed: None,
             interrupted: None,
+            revived: 0,
         }
     }
 }
@@ -160,7 +163,7 @@ impl Session<'_, '_> {
         };
         match event {
             Event::Host(message) => {
-                if let (HostMessage::Failed { message }, None) = (message, &self.ranks) {
+                if let (HostMessage::Failed { message, .. }, None) = (message, &self.ranks) {
                     return Err(self.explain_host(Class::Infrastructure, message.clone()));
                 }
                 if let HostMessage::Ready { .. } = message {
@@ -171,6 +174,9 @@ impl Session<'_, '_> {
             Event::HostExited(status) => {
                 if self.ranks.is_none() && self.verdict.is_none() {
                     let class = class_of_host(*status);
+                    if class == Class::Infrastructure && self.revive(&status.to_string())? {
+                        return Ok(Vec::new());
+                    }
                     let text = format!("the worker host {status} before all ranks were started");
                     return Err(self.explain_host(class, text));
                 }
@@ -216,6 +222,18 @@ impl Session<'_, '_> {
             }
         }
         Ok(told)
+    }
+
+    /// Starts a worker host in place of one that was killed before it was ready, if the run may be started again so often.
+    fn revive(&mut self, how: &str) -> Result<bool, Failure> {
+        if self.revived >= *self.run.recipe.elastic.max_restarts {
+            return Ok(false);
+        }
+        self.revived += 1;
+        self.run.console.warning(&format!("the worker host {how}; again at once"));
+        self.workers.revive_host().map_err(|error| {
+            Failure::io(Exit::WorkersFailed, "cannot start the worker host", &error)
+        })
     }
 
     /// What became of a save, which may be a failure of the run.

@@ -350,12 +350,14 @@ fn read_host(channel: Arc<OwnedFd>, sender: Sender<Event>) -> io::Result<()> {
                 Ok(Some((message, _))) => Event::Host(message),
                 // Its exit is an event of its own.
                 Ok(None) => return,
-                Err(error) => Event::Host(HostMessage::Failed {
-                    message: format!("the channel failed: {error}"),
-                }),
+                Err(error) => {
+                    let message = format!("the channel failed: {error}");
+                    let _ =
+                        sender.send(Event::Host(HostMessage::Failed { generation: 0, message }));
+                    return;
+                }
             };
-            let last = matches!(event, Event::Host(HostMessage::Failed { .. }));
-            if sender.send(event).is_err() || last {
+            if sender.send(event).is_err() {
                 return;
             }
         }
@@ -414,4 +416,23 @@ fn wait_for(
         }
         let _ = sender.send(event(status));
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_could_not_fork_one_rank_is_heard_of_the_next() {
+        let (ours, theirs) = packet_pair().unwrap();
+        let (sender, events) = channel();
+        read_host(Arc::new(ours), sender).unwrap();
+        let failed = HostMessage::Failed { generation: 2, message: "cannot fork".to_owned() };
+        let spawned = HostMessage::Spawned { generation: 3, rank: 0, pid: 1 };
+        for message in [failed, spawned] {
+            send_packet(&theirs, &message, &[]).unwrap();
+            let event = events.recv_timeout(Duration::from_secs(10)).unwrap();
+            assert_eq!(event, Event::Host(message));
+        }
+    }
 }

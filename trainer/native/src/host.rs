@@ -50,10 +50,11 @@ pub(crate) fn serve(py: Python<'_>, import_seconds: f64) -> PyResult<i32> {
             Ok(files) => match fork_rank(py, rank, files) {
                 Ok(pid) => HostMessage::Spawned { generation, rank, pid },
                 Err(error) => {
-                    HostMessage::Failed { message: format!("cannot fork rank {rank}: {error}") }
+                    let message = format!("cannot fork rank {rank}: {error}");
+                    HostMessage::Failed { generation, message }
                 }
             },
-            Err(message) => HostMessage::Failed { message },
+            Err(message) => HostMessage::Failed { generation, message },
         };
         send_packet(channel, &answer, &[])?;
     }

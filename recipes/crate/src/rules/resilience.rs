@@ -29,6 +29,7 @@ pub(super) const RULES: &[Rule] = &[
         check: the_batch_survives_lost_slices,
     },
     Rule { reads: &["elastic.max_restarts", "checkpoint"], check: restarts_have_checkpoints },
+    Rule { reads: &["elastic.preemption_notice"], check: a_notice_can_be_looked_at },
     Rule {
         reads: &["checkpoint.interval", "checkpoint.interval_steps", "training.steps"],
         check: something_is_saved_before_the_end,
@@ -123,6 +124,29 @@ fn the_batch_survives_lost_slices(r: &Recipe) -> Option<Diagnostic> {
         .label(format!("{per_slice} sequences a slice and micro-step x {} slices", **least))
         .context(r.training.global_batch.at.clone(), "not a multiple of that")
         .help_if(either(&[nearest_values("min_slices", &near)])),
+    )
+}
+
+/// A file, by its path, or a page that needs no certificates: clouds have theirs on `http://`.
+fn a_notice_can_be_looked_at(r: &Recipe) -> Option<Diagnostic> {
+    let notice = r.elastic.preemption_notice.as_ref()?;
+    let is_page = notice.strip_prefix("http://").is_some_and(|rest| {
+        let host = rest.split('/').next().unwrap_or_default();
+        let (name, port) = host.rsplit_once(':').unwrap_or((host, "80"));
+        !name.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    let is_file = !notice.contains("://") && !notice.trim().is_empty();
+    if is_page || is_file {
+        return None;
+    }
+    Some(
+        Diagnostic::error(format!(
+            "`elastic.preemption_notice` = \"{}\" is neither a file nor a page",
+            **notice
+        ))
+        .at(notice.at.clone())
+        .label("cannot be watched")
+        .help("write the path of a file, or an address that begins with http://"),
     )
 }
 

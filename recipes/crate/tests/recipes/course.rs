@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use crate::bases::{EXPERTS, IMAGES, add, clean, edit, mended, told};
-use crate::support::{SOUND, edited, with};
+use crate::support::{SOUND, edited, load, said, with};
 
 #[test]
 fn context_cuts_a_sequence_into_two_pieces_a_rank() {
@@ -485,4 +485,18 @@ fn restarts_have_checkpoints() {
                = help: add a table [checkpoint]
         "#]],
     );
+}
+
+#[test]
+fn a_notice_can_be_looked_at() {
+    for notice in ["gone", "/run/gone", "http://metadata.google.internal/a/b", "http://[::1]:80/"] {
+        clean(&with("elastic", &format!("preemption_notice = \"{notice}\"")));
+    }
+    for notice in
+        ["", " ", "https://a/b", "ftp://a/b", "http://", "http://a:99999/", "http://:80/x"]
+    {
+        let text = with("elastic", &format!("preemption_notice = \"{notice}\""));
+        let said = said(&load(&text, &[]));
+        assert!(said.contains("is neither a file nor a page"), "{notice}: {said}");
+    }
 }
