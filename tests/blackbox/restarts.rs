@@ -136,7 +136,7 @@ fn failures_without_progress_are_tried_for_ever() {
         case.start("out", &["--set", "elastic.max_restarts=2", "--set", "training.steps=100000"]);
     for attempt in 1..=3 {
         // No step is further than that of the first start.
-        wait_for_step(&case.bench, "out", if attempt == 1 { 3000 } else { 1 });
+        wait_for_step(&case.bench, "out", if attempt == 1 { 300 } else { 1 });
         case.wait_for_start("out", attempt);
         signal(ranks(&case.bench, "out")[1], "KILL");
     }
