@@ -147,13 +147,15 @@ impl Account {
         }
     }
 
-    /// The run goes on from a step: what came after it is lost.
+    /// The run goes on from a step: what came after it is lost. What came before may still be: the copy of it may be one of
+    /// the local tier, which can go with its slice.
     pub(super) fn go_on_from(&mut self, now: Duration, step: u64) {
         self.enter(now, self.going);
-        self.keep(step);
-        let lost = |p: Pending| p.productive + p.shrunk + p.straggler;
-        let lost: Duration = self.pending.drain(..).map(lost).sum();
-        self.categories.add(Category::LostSteps, lost + std::mem::take(&mut self.step));
+        let mut lost = std::mem::take(&mut self.step);
+        while let Some(pending) = self.pending.pop_back_if(|pending| pending.step > step) {
+            lost += pending.productive + pending.shrunk + pending.straggler;
+        }
+        self.categories.add(Category::LostSteps, lost);
     }
 
     /// The end of a run whose steps all count, the one under way too.

@@ -150,6 +150,13 @@ impl<'a> Simulation<'a> {
             let (sum, wall) = (outcome.categories.total(), outcome.wall);
             outcome.violate(wall, format!("the categories are {sum:?} in all, of {wall:?}"));
         }
+        // The steps that count, and the one under way.
+        let most = full.saturating_mul(u32::try_from(outcome.steps + 1).unwrap_or(u32::MAX));
+        let productive = outcome.categories.of(Category::Productive);
+        if productive > most {
+            let text = format!("{productive:?} were productive, with {} steps", outcome.steps);
+            outcome.violate(outcome.wall, text);
+        }
         if outcome.steps < outcome.committed {
             let text = format!("{} steps count, {} were saved", outcome.steps, outcome.committed);
             outcome.violate(outcome.wall, text);
