@@ -237,8 +237,7 @@ fn the_worker_host_is_missing_when_ranks_are_to_be_started_again() {
     let run = case.start("out", &[]);
     wait_for_step(&case.bench, "out", 120);
     let ranks = ranks(&case.bench, "out");
-    let host = processes_of(&case.bench, "out").into_iter().find(|pid| !ranks.contains(pid));
-    signal(host.unwrap(), "KILL");
+    signal(worker_host(&case, &ranks), "KILL");
     signal(ranks[0], "KILL");
     let done = run.wait().expect(0);
     assert_eq!(event(&lines(&done), "end")["final_step"], 600);
@@ -403,4 +402,50 @@ fn a_worker_host_that_is_killed_as_the_run_begins_ends_it() {
     let host = wait_until(SOON, || processes_of(&case.bench, "out").first().copied());
     signal(host, "KILL");
     run.wait().expect(0).says(&["the worker host was killed by signal 9 (SIGKILL); again at once"]);
+}
+
+/// The process that forks the ranks.
+fn worker_host(case: &Case, ranks: &[u32]) -> u32 {
+    let all = processes_of(&case.bench, "out");
+    all.into_iter().find(|pid| !ranks.contains(pid)).unwrap()
+}
+
+#[test]
+fn a_worker_host_that_is_stopped_is_asked_again_and_again() {
+    let case = Case::new(CHECKPOINTS);
+    let run = case.start("out", &["--set", "elastic.start_timeout_seconds=10"]);
+    wait_for_step(&case.bench, "out", 120);
+    let ranks = ranks(&case.bench, "out");
+    signal(worker_host(&case, &ranks), "STOP");
+    signal(ranks[1], "KILL");
+    run.wait().expect(0).says(&["the ranks of this host were not all ready after 10 s"]);
+    assert_eq!(case.events("out", "restarted").len(), 2);
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_worker_host_that_is_stopped_as_it_begins_is_waited_for_without_end() {
+    let case = Case::new("");
+    let run = case.start("out", &["--set", "elastic.start_timeout_seconds=3"]);
+    let host = wait_until(SOON, || processes_of(&case.bench, "out").first().copied());
+    signal(host, "STOP");
+    run.wait().expect(6).says(&["error: the worker host was not ready after 3.0"]);
+    none_left(&case.bench, "out");
+}
+
+#[test]
+fn a_folder_that_was_removed_is_not_made_again() {
+    let case = Case::new(CHECKPOINTS);
+    let run = case.start("out", &[]);
+    wait_for_step(&case.bench, "out", 120);
+    let ranks = ranks(&case.bench, "out");
+    signal(ranks[0], "STOP");
+    for folder in ["out/checkpoints", "out/logs"] {
+        fs::remove_dir_all(case.bench.path(folder)).unwrap();
+    }
+    signal(ranks[1], "KILL");
+    let done = run.wait().expect(0);
+    assert_eq!(event(&lines(&done), "restart")["after_step"], 0);
+    assert!(case.bench.path("out/checkpoints/step-00000600/manifest.json").exists());
+    assert!(case.bench.path("out/logs/rank-0.log").exists());
 }

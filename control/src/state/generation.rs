@@ -123,7 +123,7 @@ impl State {
         let seconds = self.settings.limits.start.as_secs();
         for seat in late {
             let class = Class::Infrastructure;
-            let text = format!("its ranks were not ready after {seconds} s");
+            let text = format!("the ranks of this host were not all ready after {seconds} s");
             self.failures.push(Failure { seat, rank: None, how: How::NotStarted { class, text } });
         }
         self.kill(now, Then::Judge);

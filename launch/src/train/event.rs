@@ -10,8 +10,8 @@ use super::keeper::Kept;
 pub(crate) enum Event {
     /// The worker host said something.
     Host(HostMessage),
-    /// The worker host ended.
-    HostExited(ExitStatus),
+    /// A worker host ended: its process id, for it may be one that was replaced.
+    HostExited(i32, ExitStatus),
     /// A rank said something.
     Rank(Generation, usize, RankMessage),
     /// A rank ended.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::time::Duration;
 
 use titan_control::{self as control, Class, ExitStatus, How, cause_of};
 use titan_trainer::failure::FailureClass;
@@ -11,6 +12,7 @@ use titan_trainer::ledger;
 use super::session::Session;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::words;
 
 /// Lines of a worker's log that a failure quotes.
 const QUOTED_LINES: usize = 12;
@@ -31,6 +33,17 @@ impl Session<'_, '_> {
             _ => failure,
         };
         failure.help(format!("the whole log of the worker host is {}", log.display()))
+    }
+
+    /// This host has no ranks, and will not have some.
+    pub(super) fn explain_absence(&self, waited: Duration) -> Failure {
+        let time = words::seconds(waited.as_secs_f64());
+        let text = match self.awaits_host {
+            true => format!("the worker host was not ready after {time}"),
+            false => format!("ranks that were killed are still there after {time}"),
+        };
+        self.explain_host(Class::Infrastructure, text)
+            .help("elastic.start_timeout_seconds says how long is waited")
     }
 
     /// Writes down what failed in this start, and which failure is the cause of the others.

@@ -62,18 +62,25 @@ pub(crate) struct Ranks {
     is_killed: bool,
     /// When ranks that are done must be gone.
     linger: Option<Duration>,
+    /// How many were forked.
+    forked: usize,
 }
 
 impl Ranks {
     /// `count` ranks that were ordered.
     pub(crate) fn new(generation: Generation, count: usize) -> Self {
         let ranks = vec![Rank::Ordered; count];
-        Self { generation, ranks, is_over: false, is_killed: false, linger: None }
+        Self { generation, ranks, is_over: false, is_killed: false, linger: None, forked: 0 }
     }
 
     /// Their generation.
     pub(crate) fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Whether the worker host has forked all of them.
+    pub(crate) fn were_forked(&self) -> bool {
+        self.forked == self.ranks.len()
     }
 
     /// When to come back with [`Input::Deadline`].
@@ -121,6 +128,7 @@ impl Ranks {
     /// A rank is there to be watched, or to be killed if it comes too late.
     fn spawned(&mut self, rank: usize) -> Vec<Output> {
         self.ranks[rank] = Rank::Running;
+        self.forked += 1;
         if self.is_killed { vec![Output::Kill] } else { Vec::new() }
     }
 

@@ -156,6 +156,8 @@ impl Run<'_> {
         let save = self.keeping.as_ref().map_or(defaults.save, Keeping::timeout);
         let limits = Limits {
             lease: None,
+            boot: start,
+            absence: start,
             start,
             first_step: start,
             step,

@@ -66,6 +66,8 @@ pub(super) struct Session<'a, 'r> {
     /// Why a save did not become a checkpoint.
     pub(super) not_committed: Option<Failure>,
     pub(super) interrupted: Option<Interrupted>,
+    /// Whether the worker host is not ready yet.
+    pub(super) awaits_host: bool,
     /// Worker hosts that were started in place of one that was killed before it was ready.
     revived: u64,
 }
@@ -106,6 +108,7 @@ impl<'a, 'r> Session<'a, 'r> {
             reports: BTreeMap::new(),
             not_committed: None,
             interrupted: None,
+            awaits_host: true,
             revived: 0,
         }
     }
@@ -171,7 +174,9 @@ impl Session<'_, '_> {
                 }
                 told.extend(self.inform(&Input::Host(message)));
             }
-            Event::HostExited(status) => {
+            // One that was replaced.
+            Event::HostExited(pid, _) if !self.workers.is_host(*pid) => {}
+            Event::HostExited(_, status) => {
                 if self.ranks.is_none() && self.verdict.is_none() {
                     let class = class_of_host(*status);
                     if class == Class::Infrastructure && self.revive(&status.to_string())? {
@@ -231,7 +236,15 @@ impl Session<'_, '_> {
         }
         self.revived += 1;
         self.run.console.warning(&format!("the worker host {how}; again at once"));
-        self.workers.revive_host().map_err(|error| {
+        self.replace_host()?;
+        Ok(true)
+    }
+
+    /// Starts a worker host in place of the one before.
+    pub(super) fn replace_host(&mut self) -> Result<(), Failure> {
+        self.awaits_host = true;
+        self.run.console.spin("importing torch");
+        self.workers.replace_host().map_err(|error| {
             Failure::io(Exit::WorkersFailed, "cannot start the worker host", &error)
         })
     }
@@ -450,9 +463,7 @@ impl Session<'_, '_> {
                 Ok(Exit::Stopped)
             }
             Verdict::Failed { failures, cause, why } => Err(self.explain(&failures, cause, &why)),
-            Verdict::Absent { .. } => {
-                Err(Failure::new(Exit::WorkersFailed, "the worker host did not become ready"))
-            }
+            Verdict::Absent { waited, .. } => Err(self.explain_absence(waited)),
         }
     }
 

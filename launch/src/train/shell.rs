@@ -119,18 +119,28 @@ impl Workers {
         Ok(Self { settings, host, generation: 0, ranks: Vec::new(), sender })
     }
 
-    /// Makes sure that there is a worker host; says whether a new one was started, which has to become ready first.
-    pub(crate) fn revive_host(&mut self) -> io::Result<bool> {
-        if !self.host.process.exited {
-            return Ok(false);
-        }
+    /// Whether there is a worker host.
+    pub(crate) fn has_host(&self) -> bool {
+        !self.host.process.exited
+    }
+
+    /// Whether this is the process id of the worker host, and not that of one before.
+    pub(crate) fn is_host(&self, pid: i32) -> bool {
+        self.host.process.pid.as_raw_nonzero().get() == pid
+    }
+
+    /// Starts a new worker host in place of one that has ended, or that does not do what it is there for. It has to become
+    /// ready first.
+    pub(crate) fn replace_host(&mut self) -> io::Result<()> {
+        self.host.process.kill();
         self.host = start_host(&self.settings, &self.sender)?;
-        Ok(true)
+        Ok(())
     }
 
     /// Orders the host to fork every rank, and gives each its assignment.
     pub(crate) fn spawn_ranks(&mut self, generation: Generation, spec: &RunSpec) -> io::Result<()> {
         self.generation = generation;
+        std::fs::create_dir_all(&self.settings.logs)?;
         self.ranks = (0..self.settings.world).map(|_| Rank::default()).collect();
         let world = self.ranks.len();
         // The launcher binds the port itself and hands the listening socket over: a port that is chosen first
@@ -189,7 +199,7 @@ impl Workers {
                 }
                 wait_for(pid, last_words, self.sender.clone(), done)?;
             }
-            Event::HostExited(_) => self.host.process.exited = true,
+            Event::HostExited(pid, _) if self.is_host(*pid) => self.host.process.exited = true,
             Event::RankExited(generation, rank, _) if *generation == self.generation => {
                 if let Some(process) = self.ranks.get_mut(*rank).and_then(|r| r.process.as_mut()) {
                     process.exited = true;
@@ -248,7 +258,8 @@ fn start_host(settings: &WorkerSettings, sender: &Sender<Event>) -> io::Result<H
     let pid = Pid::from_child(&child);
     let channel = Arc::new(ours);
     read_host(Arc::clone(&channel), sender.clone())?;
-    wait_for(pid, None, sender.clone(), Event::HostExited)?;
+    let number = pid.as_raw_nonzero().get();
+    wait_for(pid, None, sender.clone(), move |status| Event::HostExited(number, status))?;
     Ok(Host { process: Process { pid, exited: false }, channel })
 }
 

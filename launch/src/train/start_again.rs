@@ -10,7 +10,9 @@ use titan_trainer::failure::FailureClass;
 use titan_trainer::ledger;
 use titan_trainer::metrics::{Assembler, Meter};
 
+use super::DIRECTORY;
 use super::event::Event;
+use super::keeping::check_place;
 use super::ranks::Ranks;
 use super::resume::{Expected, Trust, decide_again};
 use super::session::Session;
@@ -49,13 +51,12 @@ impl Session<'_, '_> {
         let world = self.run.layout.world as usize;
         self.steps = vec![self.run.spec.steps_done(); world];
         self.keep_checkpoints()?;
-        self.ranks = Some(Ranks::new(generation, world));
-        let revived = self.workers.revive_host().map_err(|error| {
-            Failure::io(Exit::WorkersFailed, "cannot start the worker host", &error)
-        })?;
-        if revived {
-            self.run.console.spin("importing torch");
-        } else {
+        let before = self.ranks.replace(Ranks::new(generation, world));
+        // One that has not forked what it was told to is stopped, or hangs, or has lost count.
+        let is_doubted = before.is_some_and(|before| !before.were_forked());
+        if is_doubted || !self.workers.has_host() {
+            self.replace_host()?;
+        } else if !self.awaits_host {
             self.spawn()?;
         }
         // One that came while the start was being prepared.
@@ -90,6 +91,10 @@ impl Session<'_, '_> {
 
     /// The worker host can fork: it takes its seat, or forks what was ordered when there was none.
     pub(super) fn host_is_ready(&mut self) -> Result<Option<titan_control::Event>, Failure> {
+        // Word of one that was replaced meanwhile.
+        if !std::mem::replace(&mut self.awaits_host, false) {
+            return Ok(None);
+        }
         if self.ranks.is_some() {
             return self.spawn().map(|()| None);
         }
@@ -153,6 +158,8 @@ impl Session<'_, '_> {
             keeping.begin_attempt(generation);
         }
         if let Some(keeping) = &self.run.keeping {
+            // Somebody may have removed it.
+            check_place(&keeping.to.persistent, DIRECTORY)?;
             keeping.tidy_up();
             let is_doubted =
                 self.reports.values().any(|(_, said)| said.class == FailureClass::Checkpoint);
