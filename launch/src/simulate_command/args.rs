@@ -30,7 +30,7 @@ pub(crate) struct SimulateArgs {
     /// Mean time between faults of the whole run [default: 125,000 hours for each chip].
     #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = between_faults)]
     pub(crate) mtbf_hours: Option<f64>,
-    /// How long a step takes on all slices [default: what the plan expects].
+    /// How long a step takes on all slices [default: the FLOPs of the model at 27 % MFU].
     #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = step_seconds)]
     pub(crate) step_seconds: Option<f64>,
     /// Which history: the same seed gives the same faults, whatever the policy.
